@@ -128,11 +128,7 @@ ALONE = Launch()
 
 
 def launch_of(fields: dict[str, Any]) -> Launch:
-    """Return the launch of a project's settings.
-
-    Raises:
-        UserError: a field is unknown, or a value is out of bounds.
-    """
+    """Return the launch of a project's settings; a UserError for an unknown field or a bad value."""
     try:
         return Launch(**fields)
     except UserError as error:

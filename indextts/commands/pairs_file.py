@@ -32,11 +32,7 @@ class PairsFile:
 
     @classmethod
     def parse(cls, typed: str | Path) -> Self:
-        """Return the file that the value of a flag names.
-
-        Raises:
-            ValueError: the share is 0, or the language is unknown.
-        """
+        """Return the file that a flag names; a ValueError for a share of 0 or an unknown language."""
         text, share, language = str(typed), None, ""
         if found := _SHARE.fullmatch(text):
             text, share = found["path"], float(found["value"])

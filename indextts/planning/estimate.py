@@ -180,11 +180,7 @@ def estimate(
 
 
 def start_facts(command: Train, machine: MachineFacts, num_processes: int = 1) -> StartFacts:
-    """Return what the settings of a start on `machine` depend on.
-
-    Raises:
-        UserError: the pairs, the config or the tokenizer cannot be read.
-    """
+    """Return what the settings of a start depend on; a UserError for a file that cannot be read."""
     tokenizer = load_tokenizer(command.tokenizer)
     config = load_config_of(command.config, tokenizer)
     base_path = base_tokenizer(command.base_checkpoint)

@@ -22,11 +22,7 @@ QUERY = "name,memory.total,compute_cap"
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """Properties of an NVIDIA GPU.
-
-    Args:
-        number: index in nvidia-smi.
-    """
+    """Properties of an NVIDIA GPU; its number is that in nvidia-smi."""
 
     name: str
     memory_bytes: int
@@ -61,7 +57,6 @@ class MachineFacts:
 
 @lru_cache(maxsize=1)  # nvidia-smi takes up to a second, and the result does not change while the page runs
 def find_machine() -> MachineFacts:
-    """Return the hardware of this machine."""
     argv = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
     answer = ""
     with suppress(OSError, subprocess.SubprocessError):
@@ -117,11 +112,7 @@ def parse_gpus(lines: list[str]) -> tuple[GpuFacts, ...]:
 
 
 def visible_gpus(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFacts, ...]:
-    """Return the GPUs that CUDA shows to a trainer, in CUDA's order.
-
-    Args:
-        chosen: CUDA_VISIBLE_DEVICES, None if it is not set. With UUIDs in it, all GPUs are returned.
-    """
+    """Return the GPUs by CUDA_VISIBLE_DEVICES, in CUDA's order; all for UUIDs or None."""
     if chosen is None:
         return gpus
     numbers = [part.strip() for part in chosen.split(",") if part.strip()]

@@ -60,11 +60,7 @@ class ModelSize:
         return self.trained if self.adapters else self.gpt
 
     def state_bytes(self, optimizer_state: str, ema_decay: float) -> int:
-        """Return the bytes of the optimizer state: both moments and the moving average.
-
-        Args:
-            optimizer_state, ema_decay: as in the Train command.
-        """
+        """Return the bytes of both moments and the moving average; arguments as in the Train command."""
         moment_bytes = FLOAT32_BYTES if optimizer_state == "float32" else HALF_BYTES
         return self.trained * (MOMENTS * moment_bytes + (FLOAT32_BYTES if ema_decay else 0))
 
@@ -130,11 +126,7 @@ ADAPTER_WIDTHS = {"attention": (1 + 3) + (1 + 1), "mlp": (1 + 4) + (4 + 1)}
 
 
 def with_lora(size: ModelSize, config: GPTConfig, rank: int, targets: str, beside: int) -> ModelSize:
-    """Return the size of the same model with adapters, from that without.
-
-    Args:
-        beside: parameters with a gradient beside the adapters.
-    """
+    """Return the size with adapters, from that without; `beside` are other parameters with a gradient."""
     dim = config.model_dim
     widths = ADAPTER_WIDTHS.get(targets, sum(ADAPTER_WIDTHS.values()))
     adapters = rank * config.layers * widths * dim

@@ -40,11 +40,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row of a benchmark table.
-
-    Args:
-        positions: of a micro-batch.
-    """
+    """A row of a benchmark table; the positions are those of a micro-batch."""
 
     conditions: Conditions
     positions: int
@@ -82,7 +78,6 @@ def find_pace(
     """Return the best known pace of a training run; None if no measurement fits.
 
     Args:
-        other_runs: run directories of the workspace.
         prefix_length: positions before the text of a sample.
         mean_positions: mean positions of a sample.
     """

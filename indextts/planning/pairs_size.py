@@ -179,7 +179,6 @@ def _epoch_of_sample(
     Args:
         parts: lengths of the pairs of each file that were read and fit.
         counts: number of pairs in each file.
-        num_read: number of pairs that were read.
     """
     joined = np.concatenate(parts)
     seen = EpochSize(len(joined), int(joined.sum()), int(joined.max(initial=0)))

@@ -68,9 +68,7 @@ class Preflight:
 def run_preflight(
     command: Train, machine: MachineFacts, other_runs: Sequence[Path] = (), launch: Launch = ALONE
 ) -> Preflight:
-    """Check and estimate the training run that `command` would start.
-
-    Reads no weights; takes about a second for the largest manifests.
+    """Check and estimate the training run that `command` would start, without reading weights.
 
     Args:
         other_runs: run directories of the workspace with a measured pace.
@@ -149,11 +147,7 @@ def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
 def unusable_pairs(
     manifests: Sequence[Path], tokenizer: Path, config: Path, val_paths: Sequence[Path], run_dir: Path
 ) -> Message | None:
-    """Return a message if a pair manifest is missing or no pair fits the model.
-
-    Raises:
-        UserError: a file cannot be read or is not a pair manifest.
-    """
+    """Return a message if no pair fits the model or a file is missing; a UserError for an unreadable one."""
     paths = [file.path for file in parse_files(list(manifests))]
     for path in (*paths, *val_paths):
         if not path.exists():
@@ -169,11 +163,7 @@ def unusable_pairs(
 def tokenizer_mismatch(
     manifests: Sequence[Path], path: Path, config: Path, base_checkpoint: Path
 ) -> Message | None:
-    """Return a message if the tokenizer is missing or does not know the texts.
-
-    Raises:
-        UserError: the tokenizer cannot be read or does not extend the base tokenizer.
-    """
+    """Return a message if the tokenizer lacks pieces; a UserError if it does not extend the base."""
     if not path.exists():
         return Message("planning.no_tokenizer", {"path": str(path)})
     tokenizer = load_tokenizer(path)
@@ -224,11 +214,7 @@ def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:
 
 
 def resume_problems(resume: str, run_dir: Path) -> list[Problem]:
-    """Return why nothing can be resumed, or why no new run can start in this run directory.
-
-    Raises:
-        UserError: the named checkpoint does not exist; the same error as in the trainer.
-    """
+    """Return why no resume or new run can start here; a UserError without the named checkpoint."""
     present, folder = checkpoint_files(run_dir), str(run_dir)
     if resume == "auto" and not present:
         return [Problem("resume", Message("planning.nothing_to_resume", {"folder": folder}))]

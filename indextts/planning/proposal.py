@@ -133,7 +133,6 @@ class StartFacts:
         )
 
     def propose(self) -> Proposal:
-        """Return the automatic settings."""
         typed, machine = self.settings.model_fields_set, self.machine
         fields: dict[str, Any] = {}
         reasons: dict[str, Message] = {}

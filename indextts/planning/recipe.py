@@ -78,21 +78,18 @@ def reports() -> tuple[Report, ...]:
 
 @cache
 def recipes() -> tuple[Recipe, ...]:
-    """Return all recipes."""
     paths = sorted(FOLDER.glob("*.yaml"))
     return tuple(read_section(Recipe, path, "use the file of this program") for path in paths)
 
 
 def find_recipe(id: str) -> Recipe:
-    """Return the recipe with an id."""
     return next(recipe for recipe in recipes() if recipe.id == id)
 
 
 def recommended(base: str, hours: float, memory_bytes: int | None) -> Recipe | None:
-    """Return the recipe for a base, an amount of speech and a GPU, a measured one first; None if none fits.
+    """Return the recipe for a base, hours of speech and a GPU, a measured one first; None if none fits.
 
     Args:
-        hours: of speech for training.
         memory_bytes: of the GPU; None without one.
     """
     # a GPU of 16 GB has a little less than 16 GiB
@@ -108,11 +105,7 @@ def recommended(base: str, hours: float, memory_bytes: int | None) -> Recipe | N
 
 
 def recipe_of(settings: Mapping[str, Any]) -> str:
-    """Return the id of the recipe that a run follows; empty for none.
-
-    Args:
-        settings: the fields of the Train command; automatic ones may have been chosen.
-    """
+    """Return the id of the recipe that a run follows, "" for none; `settings` may have chosen values."""
 
     def follows(name: str, value: Any) -> bool:  # also with the shorter values of a short run
         found = settings.get(name)

@@ -26,12 +26,8 @@ MANIFESTS = (
 def with_default_paths(command: CheckData) -> CheckData:
     """Return the command with files to check, and the report folder whose verdicts later stages apply.
 
-    Without a file, they are those of `preprocessed_amharic/`, or of the only project.
-
-    Fields that have their default take the value of that project's settings.
-
-    Raises:
-        UserError: there are no such files.
+    Without a file, they are those of `preprocessed_amharic/`, or of the only project, whose settings replace
+    defaults; a UserError without any.
     """
     if not (command.train_manifest or command.train_pairs or command.val_pairs):
         command = _with_default_files(command)
@@ -68,11 +64,7 @@ def _with_default_files(command: CheckData) -> CheckData:
 
 
 def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:
-    """Return the command with a tokenizer: the given one, the one in `tokenizers/`, or the only project's.
-
-    Raises:
-        UserError: there is none, or several projects have one.
-    """
+    """Return the command with a tokenizer: given, of `tokenizers/` or the only project, else a UserError."""
     if args.tokenizer is not None:
         return args
     if TOKENIZER.is_file():

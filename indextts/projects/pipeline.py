@@ -50,11 +50,7 @@ class StageResult:
 
 
 def run_pipeline(command: RunPipeline) -> list[StageResult]:
-    """Run the stages from `--first` up to `--until`; stop after the first failure.
-
-    Raises:
-        UserError: the flags, the settings or the base files are wrong.
-    """
+    """Run the stages from `--first` up to `--until` or a failure; a UserError for a wrong flag or file."""
     stages = list(PLANNERS)
     if stages.index(command.first) > stages.index(command.until):
         raise UserError(f"--first {command.first}: comes after --until {command.until}; swap the two stages")
@@ -78,11 +74,7 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
 
 
 def chosen_project(command: OfProject) -> tuple[Project, ProjectSettings]:
-    """Return the project of a command, whose folder may be absent, and its settings.
-
-    Raises:
-        UserError: the flags or the settings are wrong.
-    """
+    """Return the project, whose folder may be absent, and its settings; a UserError for wrong ones."""
     if command.demo == (command.config is not None):
         raise UserError("pass either --demo, or --config FILE with the settings of a project")
     settings = read_settings(command.config or DEMO)
@@ -99,18 +91,13 @@ def current_stage(project: Project, since: float) -> str:
 
 
 def table(results: list[StageResult]) -> str:
-    """Return the results as a table."""
     rows = [f"{'stage':<12}{'seconds':>9}  result"]
     rows += [f"{result.name:<12}{result.seconds:>9.1f}  {result.text}" for result in results]
     return "\n".join(rows)
 
 
 def copy_base_files(project: Project, settings: ProjectSettings) -> None:
-    """Copy the base model into the project and write its project.json.
-
-    Raises:
-        UserError: a base file is missing, or the folder cannot be written.
-    """
+    """Copy the base model into the project and write its project.json; a UserError if that fails."""
     folder = project.config.parent
     published = base_in(settings.base)
     tokenizer = folder / published.tokenizer_file
@@ -178,12 +165,9 @@ def run_program(argv: list[str], launch: Launch = ALONE) -> int:
 
 @contextmanager
 def _forwarding_signals(program: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Let the program handle SIGINT and SIGTERM while this process waits for its end.
+    """Let the program handle SIGINT and SIGTERM while this process waits; yield the signals so far.
 
     Ctrl-C reaches the whole process group, so SIGINT is only recorded here; SIGTERM is forwarded.
-
-    Yields:
-        The signals received so far; the list grows.
     """
     received: list[int] = []
 

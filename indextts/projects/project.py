@@ -135,16 +135,11 @@ class ProjectSettings(BaseModel):
         return self.base.parent == DEMO.parent
 
     def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
-        """Return the settings with changed flags of a stage."""
         return self.model_copy(update={stage: {**getattr(self, stage), **fields}})
 
 
 def read_settings(path: Path) -> ProjectSettings:
-    """Return the settings in a YAML file.
-
-    Raises:
-        UserError: the file cannot be read, or a key is unknown, missing or of the wrong type.
-    """
+    """Return the settings in a YAML file; a UserError for an unreadable file or an invalid key."""
     try:
         settings = read_section(
             ProjectSettings, path, "docs/projects.md describes the YAML file of a project"
@@ -162,7 +157,6 @@ def read_settings(path: Path) -> ProjectSettings:
 
 
 def is_folder_name(name: str) -> bool:
-    """Return whether a project may have this name."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -174,11 +168,7 @@ def is_title(title: str) -> bool:
 
 
 def make_settings(**fields: Any) -> ProjectSettings:
-    """Return settings with these fields.
-
-    Raises:
-        UserError: a field is missing or of the wrong type.
-    """
+    """Return settings with these fields; a UserError if one is missing or of the wrong type."""
     try:
         return ProjectSettings(**fields)
     except ValidationError as error:
@@ -186,11 +176,7 @@ def make_settings(**fields: Any) -> ProjectSettings:
 
 
 def read_project(project: "Project") -> ProjectSettings:
-    """Return the settings in a project's project.json.
-
-    Raises:
-        UserError: the file is missing or corrupt.
-    """
+    """Return the settings in project.json; a UserError if it is missing or corrupt."""
     return read_section(ProjectSettings, project.root / "project.json", "create the project again")
 
 

@@ -24,20 +24,12 @@ _STORING = threading.Lock()  # two browsers store one after the other: their fil
 
 
 def read_readings(project: Project) -> list[ReadingRow]:
-    """Return the rows of the project's table, none without one.
-
-    Raises:
-        UserError: the table cannot be used.
-    """
+    """Return the rows of the project's table, none without one; a UserError for an invalid one."""
     return read_rows(project.readings) if project.readings.is_file() else []
 
 
 def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
-    """Write the project's table, and store it in the tokenizer if there is one.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
+    """Write the project's table, and store it in the tokenizer if there is one; a UserError if that fails."""
     settings = read_project(project)
     with _STORING, tokenizer_stays_done(project, settings):
         with disk_errors(project.readings):
@@ -46,11 +38,7 @@ def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
 
 
 def store_normalizer(project: Project, options: Mapping[str, Any]) -> None:
-    """Store options of the normaliser in the project's settings, and in the tokenizer if there is one.
-
-    Raises:
-        UserError: the tokenizer cannot be written.
-    """
+    """Store options of the normaliser in the settings and the tokenizer; a UserError if that fails."""
     with _STORING:
         before = read_project(project)
         changed = before.with_fields("normalizer", **options)
@@ -62,11 +50,7 @@ def store_normalizer(project: Project, options: Mapping[str, Any]) -> None:
 
 
 def apply_edited_readings(project: Project, settings: ProjectSettings) -> None:
-    """Store the project's table in the tokenizer if somebody edited or removed the table.
-
-    Raises:
-        UserError: the table cannot be used, or the tokenizer cannot be written.
-    """
+    """Store a table that somebody edited or removed in the tokenizer; a UserError if that fails."""
     if project.tokenizer.is_file():
         with _STORING, tokenizer_stays_done(project, settings):
             apply_readings(project, settings, read_readings(project))

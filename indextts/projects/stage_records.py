@@ -16,7 +16,6 @@ from indextts.system.files import file_stamp, read_object, write_json
 
 
 def stage_record(project: Project, stage: Stage) -> Path:
-    """Return the record of a finished stage."""
     return project.root / "pipeline" / f"{stage}.json"
 
 
@@ -34,11 +33,7 @@ def is_up_to_date(project: Project, plan: StagePlan) -> bool:
 def tokenizer_stays_done(
     project: Project, settings: ProjectSettings, changed: ProjectSettings | None = None
 ) -> Iterator[None]:
-    """Let a tokenizer stage that is up to date stay so while its file gets other readings or options.
-
-    Args:
-        changed: the settings afterwards, if they change too.
-    """
+    """Let a tokenizer stage that is up to date stay so while readings, options or settings change."""
     was_done = is_up_to_date(project, plan_stage(project, settings, "tokenizer"))
     yield
     if was_done:
@@ -49,7 +44,6 @@ def tokenizer_stays_done(
 
 
 def argvs(plan: StagePlan) -> list[list[str]]:
-    """Return the command lines of a stage."""
     return [[*plan.launch.prefix, command.program, *to_argv(command)] for command in plan.commands]
 
 

@@ -67,11 +67,7 @@ def plan_stages(project: Project, settings: ProjectSettings, max_steps: int) -> 
 
 
 def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> StagePlan:
-    """Return the plan of a stage, which depends on the present files of the project.
-
-    Raises:
-        UserError: the settings contain an unknown flag or a wrong value.
-    """
+    """Return the plan of a stage for the present files; a UserError for a flag or value in the settings."""
     try:
         return PLANNERS[stage](project, settings)
     except UserError as error:
@@ -181,11 +177,7 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
 
 
 def _normalizer(project: Project, settings: ProjectSettings) -> dict[str, Any]:
-    """Return the normaliser options of a project, with its table of readings if it has one.
-
-    Raises:
-        UserError: the settings have one outside `normalizer:`.
-    """
+    """Return normaliser options and the table; a UserError if the settings have one elsewhere."""
     elsewhere = settings.tokenizer.keys() | settings.check.keys()
     misplaced = sorted(NormalizerOptions.model_fields.keys() & elsewhere)
     if misplaced:

@@ -31,11 +31,7 @@ def live_port(path: Path) -> int | None:
 
 
 def serve_tensorboard(command: ServeTensorboard) -> None:
-    """Serve on a free port, recorded in the address file, until a signal ends the process.
-
-    Raises:
-        UserError: there are no event files yet, or no free port.
-    """
+    """Serve on a free port, recorded in a file, until a signal; a UserError without event files or a port."""
     if not any(command.logdir.rglob("*tfevents*")):
         raise UserError(
             f"--logdir {command.logdir}: no TensorBoard event files; start a training run, which writes them"

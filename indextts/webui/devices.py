@@ -24,7 +24,6 @@ def free_device(workspace: Path, chosen: Device = "auto") -> Device:
 
 
 def device_shown(workspace: Path, device: Device) -> str:
-    """Return the device that a job will compute on."""
     gpu = find_machine().gpu
     if device == "cpu":
         return t("listen.cpu_while_training" if gpu and is_training_anywhere(workspace) else "listen.cpu")
@@ -34,11 +33,7 @@ def device_shown(workspace: Path, device: Device) -> str:
 
 
 def chosen_recognizers(roots: Roots, typed: str | None) -> list[str]:
-    """Return the value of `--asr` for typed lines: folders, or models of the hub.
-
-    Raises:
-        UserError: a folder is outside the allowed folders.
-    """
+    """Return `--asr` for typed folders or models of the hub; a UserError for a folder that is not allowed."""
     lines = [line.strip() for line in (typed or "").splitlines() if line.strip()]
     return [_chosen(roots, line) for line in lines]
 

@@ -77,11 +77,7 @@ class CheckedBlocks(gr.Blocks):
     async def preprocess_data(
         self, block_fn: BlockFunction, inputs: list[Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Return the inputs as the handler receives them.
-
-        Raises:
-            gr.Error: a value does not match its component.
-        """
+        """Return the inputs as the handler receives them; a gr.Error for a value of a wrong type."""
         try:
             if len(block_fn.inputs) == 1 and (form := self.packed.get(block_fn.inputs[0]._id)):
                 block_fn = copy.copy(block_fn)
@@ -96,11 +92,7 @@ class CheckedBlocks(gr.Blocks):
 
 
 def unpacked(text: str) -> list[Any]:
-    """Return the values that a browser packed: texts, numbers, truth values and lists of them.
-
-    Raises:
-        ValueError: it is something else, for example an object, which Gradio would take for a file.
-    """
+    """Return the values that a browser packed; a ValueError for objects, which Gradio takes for files."""
     values = json.loads(text)
     json.dumps(values, ensure_ascii=False).encode()  # raises for a lone surrogate: no answer could contain it
     flat = [item for value in values for item in (value if isinstance(value, list) else [value])]

@@ -42,10 +42,7 @@ ON, OFF = "on", "off"  # of a switch that is automatic otherwise
 
 
 def component_for(command: type[Command], name: str, value: object = None) -> Component:
-    """Return the component of the field `name`, with `value` or the field's default in it.
-
-    An automatic field is empty: the program chooses its value.
-    """
+    """Return the component of a field, with `value` or the default; an automatic field is empty."""
     field = command.model_fields[name]
     is_automatic = name in command.automatic
     if value is None and not is_automatic and field.default is not PydanticUndefined:
@@ -78,7 +75,6 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
 
 
 def form_for(command: type[Command], names: Iterable[str]) -> dict[str, Component]:
-    """Build and return the components of the fields `names`."""
     return {name: component_for(command, name) for name in names}
 
 
@@ -100,11 +96,7 @@ def project_values(command: type[Command], names: Iterable[str], settings: Mappi
 def kept_form(
     page: Page, stage: Stage, command: type[Command], names: Sequence[str], inputs: Sequence[Component]
 ) -> gr.Textbox:
-    """Fill the form of a stage with the project's values, and keep other values as its draft.
-
-    Returns:
-        The component that holds the name of the project whose values are in the form.
-    """
+    """Fill a stage's form, keep changes as its draft; return the component with the name of its project."""
 
     def own_values(project: Project) -> dict[str, Any]:
         values = project_values(command, names, getattr(read_project(project), stage))
@@ -131,10 +123,7 @@ def kept_form(
 
 
 def with_drafts(project: Project, settings: ProjectSettings) -> ProjectSettings:
-    """Return the settings with the drafted numbers and choices of the stages after the import.
-
-    Not with typed paths: who starts all stages sees none of them.
-    """
+    """Return the settings with drafted numbers and choices, not paths, which who starts all does not see."""
     for stage, command in DRAFTED.items():
         kinds = {name: field.annotation for name, field in command.model_fields.items()}
         plain = [name for name, kind in kinds.items() if kind in NUMBERS or get_origin(kind) is Literal]
@@ -224,10 +213,7 @@ def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str
 
 
 def store_draft(project: Project, form: str, values: Mapping[str, object]) -> None:
-    """Store the plain values of a form, or delete its draft if there are none.
-
-    A draft that is too large is not stored. On a full disk only the draft is lost.
-    """
+    """Store the plain values of a form, or delete its draft; a large one, or one on a full disk, is lost."""
     plain = {name: value for name, value in values.items() if _is_plain(value)}
     path = draft_path(project, form)
     with suppress(OSError, UnicodeEncodeError):  # a lone surrogate, which no field accepts
@@ -242,7 +228,6 @@ def store_draft(project: Project, form: str, values: Mapping[str, object]) -> No
 
 
 def draft_path(project: Project, form: str) -> Path:
-    """Return the file of a draft."""
     assert _FORM.fullmatch(form), form  # named by the program, never by a request
     return project.root / "drafts" / f"{form}.json"
 

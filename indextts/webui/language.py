@@ -29,7 +29,6 @@ def t(id: str, **values: object) -> str:
 
 
 def text_of(message: Message) -> str:
-    """Return a message in the current language."""
     return render(message, _chosen.get())
 
 
@@ -61,7 +60,6 @@ def field_help(command: type[Command], name: str) -> str | None:
 
 
 def current_language() -> str:
-    """Return the current language."""
     return _chosen.get()
 
 

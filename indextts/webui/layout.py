@@ -47,12 +47,9 @@ def fields(id: str | None = None) -> Iterator[gr.Row]:
 
 @contextmanager
 def fold(label: str, id: str) -> Iterator[gr.Column]:
-    """Build a section that a button opens and closes in the browser.
+    """Build a section that a button with the id `{id}-button` opens and closes in the browser.
 
     Unlike an accordion of Gradio, a closed fold has its components in the page.
-
-    Args:
-        id: of the section; its button has the id `{id}-button`.
     """
     gr.Button(label, size="sm", elem_id=f"{id}-button", elem_classes=["quiet", "fold-button"])
     with gr.Column(elem_id=id, elem_classes="folded") as section:
@@ -66,9 +63,6 @@ def labelled(text: str, id: str) -> dict[str, Any]:
 
 
 def heading(title: str, lead: str = "", id: str | None = None) -> gr.HTML:
-    """Build a heading with an optional sentence below it, both ids of texts; its element has the id `id`.
-
-    Without `id`, the element has the id of the title, as tokenizer-heading.
-    """
+    """Build a heading above a sentence, both ids of texts; `id` is by default that of the title with "-"."""
     html = f"<h2>{escape(t(title))}</h2>" + (f"<p>{escape(t(lead))}</p>" if lead else "")
     return gr.HTML(html, elem_id=id or title.replace(".", "-"), elem_classes="heading")

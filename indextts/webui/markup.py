@@ -80,29 +80,18 @@ def link_html(link: str, text: str, css: str = "", more: str = "") -> str:
 
 
 def sent(*values: str) -> str:
-    """Return the attribute of an element whose click sends these values as those of a row.
-
-    Its component has the js_on_load SEND_CLICKS; the handler of `select` gets them as `event.row_value`.
-    """
+    """Return the attribute with which SEND_CLICKS sends these values: `event.row_value` of `select`."""
     return f'data-send="{escape(json.dumps(values, ensure_ascii=False))}"'
 
 
 def sound_html(address: str, preload: str = "none", id: str = "") -> str:
-    """Return the player of a sound, in which page_files/player.js draws its waveform.
-
-    Args:
-        address: as `file_address` returns it; or "", for a player that a script fills.
-    """
+    """Return a player with a waveform (page_files/player.js); a script fills one without an address."""
     name, source = f' id="{id}"' * bool(id), f' src="{address}"' * bool(address)
     return f'<sound-player><audio{name} controls preload="{preload}"{source}></audio></sound-player>'
 
 
 def empty_html(text: str, link: str = "", link_text: str = "", css: str = "") -> str:
-    """Return the sentence that replaces an empty part of a tab, and the link that leads on.
-
-    Args:
-        css: class of the link, such as that of a main button.
-    """
+    """Return the sentence in place of an empty part, and a link, of the class `css`, that leads on."""
     onward = f" {link_html(link, link_text, css)}" if link else ""
     return f'<p class="empty">{escape(text)}{onward}</p>'
 

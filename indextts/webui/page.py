@@ -92,17 +92,13 @@ class Page:
     forms: list[Form] = field(default_factory=list)
 
     def signal(self, value: str = "", id: str | None = None) -> gr.Textbox:
-        """Build a hidden component outside of the tabs.
-
-        Gradio draws a tab when it first opens, and loses a change inside that arrives meanwhile.
-        """
+        """Build a hidden component outside of the tabs: one in a tab that is not drawn yet loses a change."""
         with self.signals:
             return gr.Textbox(
                 value, max_lines=1, visible="hidden", container=False, show_label=False, elem_id=id
             )
 
     def of_tab(self, tab: str) -> Self:
-        """Return the page for the tab with this id."""
         return replace(self, tab=tab)
 
     def watch(
@@ -152,16 +148,13 @@ class Page:
         return on([shown_version.change, *also], show_if_idle, inputs, outputs, latest=True, queue=queue)
 
     def fill(self, values: Callable[[Project, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
-        """Fill a form once when a project is chosen.
+        """Fill a form once when a project is chosen; return the component with the name of that project.
 
         This happens before its tab opens; filling it later would overwrite typed values.
 
         Args:
-            values: called with the project and the name of the project whose values are in the form (empty
-                on a new page); returns a value for each component.
-
-        Returns:
-            The component that holds the name of the project whose values are in the form.
+            values: called with the project and the name of the one whose values are in the form (empty on a
+                new page); returns a value for each component.
         """
         self.forms.append(Form(self.signal(), values, form))
         return self.forms[-1].filled_for
@@ -188,10 +181,7 @@ class Page:
         event.then(None, [filled], None, js="name => { window.formsFilled?.(name); }")
 
     def form_signal(self, stage: str) -> gr.Textbox:
-        """Return a component that changes once after a burst of changes of a form, while its tab is open.
-
-        The run panel connects it with `report_changes`.
-        """
+        """Return a component that `report_changes` changes once after a burst of changes of a form."""
         if stage not in self.changed:
             self.changed[stage] = self.signal(id=f"{stage}-form-changed")
         return self.changed[stage]
@@ -234,11 +224,7 @@ class Page:
         return gr.skip()
 
     def find_project(self, name: str | None) -> Project:
-        """Return the project of that name.
-
-        Raises:
-            UserError: there is none.
-        """
+        """Return the project of that name; a UserError if there is none."""
         if not name or name not in project_names(self.workspace):
             raise UserError(t("app.no_project", name=name))
         return Project(self.workspace / name)

@@ -34,11 +34,7 @@ def histogram_svg(
     name: str = "",
     remark: str = "",
 ) -> str:
-    """Return a histogram.
-
-    Args:
-        edges: of the bins, ascending; one element more than `counts`. A bin may have the width 0.
-    """
+    """Return a histogram; `edges` of the bins ascend, one more than `counts`; a bin may have the width 0."""
     if not counts or len(edges) != len(counts) + 1:
         return ""
     titles = [

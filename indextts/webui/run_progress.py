@@ -51,12 +51,7 @@ class Progress:
 
 
 def epoch_from_one(epoch: int, samples_done: int | None = None) -> int:
-    """Return the number of an epoch for reading.
-
-    Args:
-        epoch: counted from 0, as in the log and in checkpoints.
-        samples_done: of a checkpoint: with none done, the checkpoint is at the end of the epoch before.
-    """
+    """Return an epoch, counted from 0, for reading; a checkpoint with no samples done ends the one before."""
     return max(1, epoch if samples_done == 0 else epoch + 1)
 
 
@@ -118,11 +113,7 @@ LINE = re.compile(r"([A-Z][a-z ]+): (\d+)/(\d+) \w+, (.*)")  # Encoding: 120/900
 
 
 def job_bar(project: Project, stage: str, texts: Mapping[str, str]) -> str:
-    """Return the progress of the newest job of a stage as HTML; "" before its first line.
-
-    Args:
-        texts: the id of the text for each activity that the program logs.
-    """
+    """Return the progress of a stage's newest job as HTML, "" before its first line; `texts` by activity."""
     job = newest_job(project, stage)
     return bar_of(tail(job.log), texts) if job is not None else ""
 

@@ -141,10 +141,7 @@ def stages_version(project: Project) -> str:
 
 
 def tab_marks(found: list[StageState]) -> str:
-    """Return a style sheet that adds the state of each stage to the label of its tab.
-
-    A style sheet and not the label, because a new label makes Gradio draw all tabs again.
-    """
+    """Return a style sheet with the state of each stage: a new label would make Gradio draw all tabs."""
     rules = [
         f"#tab-{each.stage.tab}-button::after "
         f'{{ content: "{MARKS[each.state][0]}" / "{each.mark_text}"; '

@@ -30,10 +30,7 @@ def periodic_version(_project: Project) -> str:
 
 
 def files_version(*paths: Path) -> str:
-    """Return a version that changes whenever a file is created, replaced, written to or removed.
-
-    For a folder, it changes with the names in it.
-    """
+    """Return a version that changes whenever a file changes, or a name in a folder."""
     return " ".join(_stamp(path) for path in paths)
 
 
@@ -49,10 +46,7 @@ def project_version(project: Project) -> str:
 
 
 def throttled_version(path: Path, every_s: float) -> str:
-    """Return a version that changes with a file, but at most every `every_s` seconds while it grows.
-
-    For expensive views. Once the file is that old, the version is that of `files_version`.
-    """
+    """Return a version that changes with a file, at most every `every_s` seconds while it grows."""
     try:
         status = path.stat()
     except OSError:
@@ -69,7 +63,6 @@ def job_version(project: Project, stage: str) -> str:
 
 
 def is_running(project: Project, *stages: str) -> bool:
-    """Return whether the newest job of one of the stages is active."""
     return any((job := newest_job(project, stage)) is not None and job.is_active for stage in stages)
 
 
@@ -125,11 +118,7 @@ def _stamp(path: Path) -> str:
 
 
 def utterances_of(manifest: Path) -> Sequence[Utterance]:
-    """Return the cached utterances of a manifest; cheap enough to call at every key press.
-
-    Raises:
-        UserError: the file is missing or corrupt.
-    """
+    """Return the cached utterances of a manifest; a UserError if it is missing or corrupt."""
     return _read(manifest, files_version(manifest))
 
 

@@ -76,10 +76,7 @@ class Job(BaseModel, frozen=True):
 
 
 def list_jobs(project: Project, stage: str = "") -> list[Job]:
-    """Return the jobs of a project or stage, newest first; skip folders without a valid job.json.
-
-    The order of their names is that in which they were started, whatever the clock did (starting.py).
-    """
+    """Return the jobs of a project or stage, newest first by name; skip folders without a valid job.json."""
     names = (name for name in _names(project) if not stage or name.endswith(f"_{stage}"))
     found = [read_job(project.jobs / name) for name in sorted(names, reverse=True)]
     return [job for job in found if job and stage in ("", job.stage)]

@@ -107,7 +107,6 @@ def shell_line(command: Command, launch: Launch = ALONE) -> str:
 
 
 def script(job: Job) -> Path:
-    """Return the script with the commands of a job."""
     return job.folder / SCRIPT_NAME
 
 

@@ -16,10 +16,7 @@ KILL_LIMIT_S = 10.0  # a process in a disk or GPU call dies some time after SIGK
 
 
 def stop_job(job: Job) -> None:
-    """Send SIGTERM, upon which the program saves and exits; no further command of the job starts.
-
-    The runner carries out the rest of the stop without the page. A waiting job ends at once.
-    """
+    """Send SIGTERM, upon which the program saves and exits; the runner does the rest without the page."""
     processes = live_processes(job.folder)
     asked = job.folder / "stop_asked"
     if processes and not asked.exists():  # only once: a trainer exits without saving on the third SIGTERM

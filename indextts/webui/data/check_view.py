@@ -121,11 +121,7 @@ def keep_all(project: Project, reason: str) -> tuple[Any, str]:
 
 
 def prepare(page: Page, project: Project, settings: ProjectSettings, asr: str | None, *values: Any) -> Start:
-    """Return the check with the recognizer and the fields of the form; it needs imported data.
-
-    Raises:
-        UserError: the recognizer is outside the allowed folders.
-    """
+    """Return the check with the fields of the form; a UserError for a recognizer that is not allowed."""
     planned = plan_check(project, settings)
     changed = fields_from(CheckData, FIELDS, values)
     recognizers = chosen_recognizers(page.roots, asr)
@@ -137,7 +133,6 @@ def prepare(page: Page, project: Project, settings: ProjectSettings, asr: str | 
 
 
 def kept_limits(project: Project, _before: str) -> list[Any]:
-    """Return the limits of the project for the form."""
     return project_values(CheckData, FIELDS, read_project(project).check)
 
 
@@ -218,7 +213,6 @@ def checked_version(project: Project) -> str:
 
 
 def show_report(project: Project) -> tuple[str, str]:
-    """Return the overview and the report of the newest check."""
     folder = check_folder(project.manifest)
     return overview_html(project, folder), _report(folder / REPORT_NAME)
 
@@ -390,7 +384,6 @@ def _report(path: Path) -> str:
 
 
 def build_cleaning(page: Page) -> None:
-    """Build the run panel of the cleaning in a fold."""
     with fold(t("data.clean_heading"), "check-clean"):
         stage = Stage(
             CLEAN_JOB,

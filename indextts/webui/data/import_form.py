@@ -55,7 +55,6 @@ MANIFEST_ENDINGS = (".jsonl", ".json")
 
 
 def build(page: Page) -> None:
-    """Build the form, the voices below it and the run panel."""
     with columns() as (main, side):
         with main:
             numbers = gr.HTML(elem_id="data-numbers")
@@ -218,11 +217,7 @@ def named_paths(settings: ProjectSettings) -> str:
 
 
 def store_paths(page: Page, project: Project, typed: str) -> bool:
-    """Store the typed paths as manifest and sources of the project; return whether they differ from these.
-
-    Raises:
-        UserError: a path is outside the allowed folders, or nothing is there.
-    """
+    """Store typed paths as manifest and sources; return whether they are new; a UserError for a bad one."""
     settings, title = read_project(project), t("data.server_path")
     paths = [page.roots.inside(line, title) for line in typed.splitlines() if line.strip()]
     for path in paths:
@@ -250,11 +245,7 @@ def prepare(page: Page, project: Project, settings: ProjectSettings, *values: An
 
 
 def import_commands(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> list[Command]:
-    """Return the commands of the stage, with the answers of the form for the sources they apply to.
-
-    Raises:
-        UserError: there is nothing to import.
-    """
+    """Return the commands, with the answers for their sources; a UserError if there is nothing to import."""
     chosen, answers, choices = values[0], values[1 : 1 + len(FIELDS)], values[1 + len(FIELDS)]
     settings = with_recognizer(page, with_options(settings, *values))
     answered = fields_from(ImportDataset, FIELDS, answers)
@@ -303,11 +294,7 @@ def with_options(settings: ProjectSettings, *values: Any) -> ProjectSettings:
 
 
 def with_recognizer(page: Page, settings: ProjectSettings) -> ProjectSettings:
-    """Return the settings with the recognizer for long recordings as a path, and its device.
-
-    Raises:
-        UserError: the recognizer is outside the allowed folders.
-    """
+    """Return the settings with a path for the recognizer; a UserError if that is not allowed."""
     chosen = chosen_recognizers(page.roots, settings.data.get("asr"))
     if not chosen:
         return settings

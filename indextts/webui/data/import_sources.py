@@ -69,11 +69,7 @@ class ImportSource:
 
 
 def import_sources(project: Project, commands: Sequence[Command], chosen: str = "") -> list[ImportSource]:
-    """Return the sources of the commands, except for unreadable ones.
-
-    Args:
-        chosen: name of the source that the answers of the form are for.
-    """
+    """Return the readable sources of the commands; `chosen` names the one that the answers are for."""
     known = read_answers(project.dataset)
     found = []
     for command in commands:
@@ -96,7 +92,6 @@ def import_sources(project: Project, commands: Sequence[Command], chosen: str = 
 
 
 def sources_of(command: ImportDataset) -> list[Path]:
-    """Return the manifest and the sources of a command."""
     return [*([command.manifest] if command.manifest is not None else []), *command.source]
 
 

@@ -61,7 +61,6 @@ CHANGES: dict[str, dict[str, str | None]] = {
 
 
 def build(page: Page) -> None:
-    """Build the filters and the list of clips, and connect their events."""
     totals = gr.HTML(elem_id="review-totals")
     with fields("review-filters"):
         show = gr.Dropdown([DOUBTFUL], value=DOUBTFUL, label=t("data.show"), elem_id="review-filter")
@@ -240,11 +239,7 @@ def follow(project: Project, measure: str, shown: str, followed: str) -> list[st
 
 
 def export_manifest(project: Project) -> str:
-    """Write the manifest of the clips to use, with corrected texts; return a sentence with a link to it.
-
-    Raises:
-        UserError: nothing is imported, or every clip is rejected.
-    """
+    """Write the manifest of the clips to use, and return a link to it; a UserError if there are none."""
     if not project.manifest.is_file():
         raise UserError(f"{t('data.nothing_imported')} {t('data.import_lead')}")
     output = project.dataset / EXPORT_NAME
@@ -311,11 +306,7 @@ def _limits(measure: str | None, low: str, high: str) -> list[Any]:
 
 
 def _number(typed: str) -> float | None:
-    """Return a number as typed, None for an empty field.
-
-    Raises:
-        UserError: it is no number.
-    """
+    """Return a number as typed, None for an empty field; a UserError if it is no number."""
     if not typed.strip():
         return None
     try:

@@ -51,11 +51,7 @@ KEYS = (
 
 
 def list_html(project: Project, rows: Sequence[Row], name: str = "") -> str:
-    """Return the rows of one page of the list.
-
-    Args:
-        name: of the list; where it changes, the browser chooses the first clip to decide.
-    """
+    """Return the rows of a page; with a new `name`, the browser chooses the first clip to decide."""
     if not rows:
         return empty_html(t("data.no_clips"))
     heads = (
@@ -78,7 +74,6 @@ def list_html(project: Project, rows: Sequence[Row], name: str = "") -> str:
 
 
 def row_html(project: Project, row: Row) -> str:
-    """Return a row of the list."""
     utterance = row.utterance
     edited = (
         f" <small>({escape(t('data.edited_mark'))})</small>" if utterance.text != row.original_text else ""
@@ -113,10 +108,7 @@ def row_html(project: Project, row: Row) -> str:
 
 
 def marked_pair(text: str, heard: str) -> tuple[str, str]:
-    """Return a text and its transcript as HTML, with marks on the letters that differ.
-
-    Homophones, spaces and punctuation do not count as different.
-    """
+    """Return a text and its transcript as HTML, with marks on the letters that sound different."""
     if max(len(text), len(heard)) > MAX_MARKED_CHARS:
         return escape(text), escape(heard)
     keys = [
@@ -171,7 +163,6 @@ def playable(project: Project, audio: Path) -> Path | None:
 
 
 def _facts(project: Project, row: Row) -> str:
-    """Return what the chosen row shows besides."""
     utterance = row.utterance
     narrow = [
         (t("data.headers.speaker"), utterance.speaker),

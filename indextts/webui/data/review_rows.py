@@ -72,11 +72,7 @@ class Row:
 
 
 def read_review(project: Project) -> Review | None:
-    """Return the clips of a project with all decisions so far; None before the import.
-
-    Raises:
-        UserError: a file is corrupt.
-    """
+    """Return the clips with all decisions so far, None before the import; a UserError for a corrupt file."""
     if not project.manifest.is_file():
         return None
     report = check_folder(project.manifest) / CLIPS_NAME
@@ -93,11 +89,7 @@ def _read(manifest: Path, _version: str) -> Review:
 
 
 def find_place(review: Review | None, id: str) -> int:
-    """Return the place of a clip.
-
-    Raises:
-        UserError: there is no such clip.
-    """
+    """Return the place of a clip; a UserError if there is no such clip."""
     place = None if review is None else review.table.place_of.get(id)
     if place is None:
         raise UserError(t("data.choose_clip"))
@@ -105,7 +97,6 @@ def find_place(review: Review | None, id: str) -> int:
 
 
 def row_of(review: Review, place: int, measure: str = "") -> Row:
-    """Return the row of a clip."""
     table = review.table
     utterance = table.utterances[place]
     made = review.log.decided.get(utterance.id)
@@ -131,11 +122,7 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
 
 
 def other_reading(review: Review, place: int) -> str:
-    """Return the other reading of a clip.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the other reading of a clip; a UserError if there is none."""
     found = review.table.utterances[place].provenance
     if found is None or not found.other:
         raise UserError(t("data.no_other_reading"))
@@ -151,11 +138,7 @@ def cleaned_text(record: Mapping[str, Any] | None) -> str:
 
 
 def page_of(review: Review, places: Places, number: int) -> tuple[int, int]:
-    """Return the number of the nearest page of a list, and of its pages.
-
-    Args:
-        number: from 1; 0 for the first page with a clip to decide.
-    """
+    """Return the page nearest to `number`, or for 0 the first with a clip to decide; and how many exist."""
     num_pages = max(1, -(-len(places) // ROWS_PER_PAGE))
     return min(number if number > 0 else page_to_decide(review, places, 0), num_pages), num_pages
 
@@ -205,11 +188,7 @@ def flag_text(flag: Flag) -> str:
 
 
 def checked_text(typed: str | None) -> str:
-    """Return the validated text that was typed for a clip.
-
-    Raises:
-        UserError: it is empty or too long.
-    """
+    """Return the validated text of a clip; a UserError if it is empty or too long."""
     text = " ".join(_CONTROL.sub(" ", typed or "").split())
     if not text:
         raise UserError(t("data.text_empty"))

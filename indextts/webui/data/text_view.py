@@ -47,7 +47,6 @@ HEADERS = (
 
 
 def build(page: Page) -> None:
-    """Build the text part of the check."""
     wanted = shared_choice(page, "reading")
     report = gr.HTML(elem_id="check-texts", js_on_load=SEND_CLICKS)
 
@@ -74,11 +73,7 @@ def use_heard(project: Project, option: str) -> str:
 
 
 def texts_html(project: Project, notes: Mapping[str, str] | None = None) -> str:
-    """Return the report on the texts; nothing without a check.
-
-    Args:
-        notes: by option, shown in place of the button that corrects its texts.
-    """
+    """Return the report, "" without a check; `notes`, by option, replace the buttons that correct texts."""
     report = read_text_report(check_folder(project.manifest))
     if report is None:
         return ""

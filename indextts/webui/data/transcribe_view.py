@@ -45,7 +45,6 @@ SHOWN_LIMIT = 0.5  # of the curve's axis, at most
 
 
 def build(page: Page) -> None:
-    """Build the upload, the form and the result, and connect their events."""
     with columns() as (main, side):
         with main:
             heading("data.transcribe_heading", "data.transcribe_lead")

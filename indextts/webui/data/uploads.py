@@ -64,14 +64,7 @@ def store_uploads(project: Project, received: Sequence[str], received_in: Path) 
 
 
 def store_recordings(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
-    """Move uploaded recordings without texts into the project and return them.
-
-    Args:
-        received_in: as for `store_uploads`.
-
-    Raises:
-        UserError: as for `store_uploads`; also for a file that is no recording.
-    """
+    """Move uploaded recordings into the project and return them; errors as for `store_uploads`."""
     paths = [Path(path) for path in received]
     for path in paths:
         _require_upload(path, received_in)
@@ -102,11 +95,7 @@ def _problem_of_recording(path: Path) -> str:
 def upload_message(
     project: Project, received: Sequence[str], store: Callable[[Project, Sequence[str], Path], list[Path]]
 ) -> str:
-    """Store uploaded files; return the result as HTML, or the problem with the name of the file.
-
-    Args:
-        store: `store_uploads` or `store_recordings`.
-    """
+    """Store uploads by `store_uploads` or `store_recordings`; return the result or the problem as HTML."""
     if not received:
         return ""
     try:
@@ -119,10 +108,7 @@ def upload_message(
 
 
 def problem_of(path: Path) -> str:
-    """Return why the import could not use an uploaded file; "" if its content is plausible.
-
-    The import checks the content of an archive, and formats that libsndfile cannot read by their name.
-    """
+    """Return why an uploaded file is unusable, "" if plausible; the import checks the content of archives."""
     suffix, size = path.suffix.lower(), path.stat().st_size
     if suffix == ".zip":
         return _problem_of_archive(path)
@@ -140,15 +126,7 @@ def problem_of(path: Path) -> str:
 
 
 def store_voice(project: Project, received: str, received_in: Path) -> Path:
-    """Move an uploaded recording into the voices folder and return its path.
-
-    Args:
-        received_in: as for `store_uploads`.
-
-    Raises:
-        UserError: the file was not uploaded, is not a recording, has an unsuitable duration, or cannot be
-            written.
-    """
+    """Move an uploaded recording into the voices folder; a UserError if it has no suitable duration."""
     source = Path(received)
     _require_upload(source, received_in)
     if source.suffix.lower() not in AUDIO_SUFFIXES:
@@ -166,14 +144,7 @@ def store_voice(project: Project, received: str, received_in: Path) -> Path:
 def store_adapter(
     project: Project, received: str, received_in: Path, check: Callable[[Path], object]
 ) -> Path:
-    """Move an uploaded adapter into its folder and return its path.
-
-    Args:
-        check: raises a UserError for a file that is no adapter.
-
-    Raises:
-        UserError: the file was not uploaded, is no adapter, or cannot be written.
-    """
+    """Move an uploaded adapter into its folder; `check` raises a UserError for another file."""
     source = Path(received)
     _require_upload(source, received_in)
     check(source)
@@ -183,11 +154,7 @@ def store_adapter(
 
 
 def remove(project: Project, name: str) -> None:
-    """Remove an upload; imported data stay.
-
-    Raises:
-        UserError: there is no such upload.
-    """
+    """Remove an upload; imported data stay; a UserError if there is no such upload."""
     found = [path for path in project.uploaded() if path.name == name]
     if not found:
         raise UserError(t("data.no_upload", name=name, project=project.root.name))

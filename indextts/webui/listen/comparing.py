@@ -62,8 +62,6 @@ FOLLOW_TEXT = "(typed, now) => window.followText(typed, now)"  # page_files/page
 
 
 class _Judging:
-    """Components of the blind comparison."""
-
     def __init__(self) -> None:
         self.nothing = gr.HTML(elem_id="compare-nothing")
         with gr.Column(visible=False, elem_id="compare-judging") as self.body:
@@ -104,7 +102,6 @@ class _Judging:
 
 
 def build(page: Page, speaking: Speaking) -> None:
-    """Build the form, the run panel and the blind comparison."""
     with columns() as (main, side):
         with main:
             text = text_field("listen.compare_help", "compare-lines", lines=2)
@@ -156,11 +153,7 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox) -> S
 def compare_commands(
     page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
 ) -> list[Synthesize]:
-    """Return the commands with which two different models speak, or a LoRA at two strengths.
-
-    Raises:
-        UserError: as for `speak_commands`, or both choices are the same model.
-    """
+    """Return the commands of two models or strengths; a UserError if both choices are the same."""
     found = speakers(project)
     if len(found) == 1 and not found[0].has_strength:
         raise LinkedError(made_by("training", t("listen.only_one_model", model=found[0].title)))

@@ -50,7 +50,6 @@ RECORD = "export.json"
 
 
 def build(page: Page) -> None:
-    """Build the form, the run panel and the exported files."""
     with columns() as (main, side):
         with main:
             checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="export-checkpoint")
@@ -84,11 +83,7 @@ def build(page: Page) -> None:
 def prepare(
     page: Page, project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any
 ) -> Start:
-    """Return the command that exports the chosen checkpoint or adapter; a full disk blocks it.
-
-    Raises:
-        UserError: there is no such checkpoint, or a field is invalid.
-    """
+    """Return the command that exports the checkpoint, else a UserError; a full disk blocks it."""
     model = model_or_best(project, checkpoint)
     given = fields_from(ExportModel, FIELDS, values)
     [planned] = plan_stage(project, settings.with_fields("export", **given), "export").commands
@@ -174,10 +169,7 @@ def prepare_publishing(page: Page, project: Project, _settings: ProjectSettings,
     """Return the command that publishes the project's export with the losses and the newest scores.
 
     Args:
-        values: of PUBLISHED, then whether it is a dry run.
-
-    Raises:
-        UserError: nothing is exported, a field is invalid, or a path is outside the allowed folders.
+        values: of PUBLISHED, then whether it is a dry run; a UserError for an invalid one.
     """
     given = fields_from(PublishModel, PUBLISHED, values[:-1])
     for name in PATHS:

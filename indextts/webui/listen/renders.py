@@ -68,8 +68,6 @@ class SpokenText(BaseModel):
 
 
 class Vote(BaseModel):
-    """A vote on two sounds."""
-
     render: str
     number: int
     text: str
@@ -107,11 +105,7 @@ class Render:
         return self.is_comparison and self.sides[0][0].spoken.model != self.sides[1][0].spoken.model
 
     def pair(self, number: int) -> tuple[Sound, Sound]:
-        """Return both sounds of text `number` (from 1) in playing order.
-
-        Raises:
-            UserError: there is no such text by two models, or both are the same model.
-        """
+        """Return both sounds of text `number` (from 1) in playing order; a UserError without two models."""
         if not self.is_comparison or not 1 <= number <= len(self.sides[0]):
             raise UserError(t("listen.no_such_text", number=number))
         sounds = tuple(side[number - 1] for side in self.sides)
@@ -175,14 +169,10 @@ def vote_on(project: Project, render: Render, number: int) -> Vote | None:
 
 
 def vote(project: Project, heard: str, number: int, choice: str) -> Vote:
-    """Store and return a vote on text `number` of the newest comparison.
+    """Store and return a vote on text `number` of the newest comparison; a UserError if it cannot count.
 
     Args:
-        heard: name of the render that the listener heard.
-
-    Raises:
-        UserError: there is nothing to compare, the listener heard an older comparison, the text already has a
-            vote, or the file cannot be written.
+        heard: name of the render that the listener heard, which may be older.
     """
     render = newest_render(project, is_comparison=True)
     if render is None:
@@ -235,11 +225,7 @@ def read_sounds(folder: Path) -> tuple[Sound, ...]:
 
 
 def next_folder(parent: Path, jobs: Iterable[Job] = ()) -> Path:
-    """Return the path of the next numbered folder without creating it.
-
-    Args:
-        jobs: those that may still create folders; the folders that their commands name are taken.
-    """
+    """Return the next numbered folder; those that the commands of active `jobs` name are taken."""
     named = re.compile(rf"--output\S*={re.escape(str(parent))}/(\d+)(?:/.*)?")
     words = (word for job in jobs if job.is_active for argv in job.argvs for word in argv)
     taken = [int(match[1]) for word in words if (match := named.fullmatch(word))]

@@ -126,11 +126,7 @@ def speakers(project: Project) -> list[SavedModel]:
 
 
 def adapter_meta(path: Path) -> CheckpointMeta:
-    """Return the record in the header of an adapter file, NAME.safetensors.
-
-    Raises:
-        UserError: it is no adapter file.
-    """
+    """Return the record in the header of an adapter file; a UserError for another file."""
     try:
         if path.suffix != ".safetensors":
             raise ValueError
@@ -146,9 +142,7 @@ def fields_of(project: Project, model: SavedModel, strength: float | None, roots
 
     Args:
         strength: of a LoRA; ignored for another model.
-
-    Raises:
-        UserError: an adapter is outside the allowed folders.
+        roots: contain the adapter, else a UserError.
     """
     features, path = project.preprocessed / "features", model.adapter
     fields: dict[str, Any] = (
@@ -163,11 +157,7 @@ def fields_of(project: Project, model: SavedModel, strength: float | None, roots
 
 
 def find_model(project: Project, name: str | None) -> SavedModel:
-    """Return the model that the file `name` of the run holds, or the adapter of this choice.
-
-    Raises:
-        UserError: there is none; if there is no model at all, with a link to the training.
-    """
+    """Return the model in the file `name` of the run, or the adapter of this choice, else a UserError."""
     found = speakers(project)
     for model in found:
         if name in model.names:
@@ -178,11 +168,7 @@ def find_model(project: Project, name: str | None) -> SavedModel:
 
 
 def model_or_best(project: Project, name: str | None) -> SavedModel:
-    """Return the model of the file `name`, or while the menu is not filled yet, the one it will select.
-
-    Raises:
-        UserError: as for `find_model`.
-    """
+    """Return the model of the file `name`, or while the menu is empty, the one it will select."""
     found = speakers(project)
     return found[0] if found and not name else find_model(project, name)
 
@@ -237,11 +223,7 @@ def voice_named(project: Project, name: str) -> str:
 
 
 def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
-    """Return the recording of a choice, or while the menu is not filled yet, the one it will select.
-
-    Raises:
-        UserError: there is none, or it is outside the allowed folders.
-    """
+    """Return the recording of a choice, or the first while the menu is empty, else a UserError."""
     choice = choice or next((value for _, value in voice_choices(project)), "")
     for path in _uploads(project):
         if choice == UPLOAD + path.name:

@@ -54,7 +54,6 @@ GROUPS = ("all", "short", "numbers", "questions", "foreign")  # with a translati
 
 
 def build(page: Page) -> None:
-    """Build the form, the run panel and the report."""
     with columns() as (main, side):
         with main:
             chosen = gr.Dropdown([], **labelled("listen.checkpoints", "scores-checkpoints"), multiselect=True)
@@ -92,14 +91,7 @@ def prepare(
     asr: str | None,
     *values: Any,
 ) -> Start:
-    """Return the command that scores the chosen checkpoints; it is blocked without validation sentences.
-
-    Args:
-        strength: of all chosen LoRAs.
-
-    Raises:
-        UserError: nothing is chosen, or a recognizer or adapter is outside the allowed folders.
-    """
+    """Return the command that scores the checkpoints, LoRAs at `strength`; a UserError without any."""
     found = [find_model(project, name) for name in chosen or ()]
     usable = {model.name: model for model in found}  # two names may be of the same file
     if not usable:
@@ -141,7 +133,6 @@ def prepare(
 
 
 def newest_report(project: Project) -> Path | None:
-    """Return the folder of the newest complete report."""
     return next((folder for folder in numbered(project.scores) if (folder / PICTURE_NAME).is_file()), None)
 
 

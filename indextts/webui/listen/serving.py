@@ -47,7 +47,6 @@ HEAD_BYTES = 64 * 1024
 
 
 def build(page: Page) -> None:
-    """Build the form, the key and the run panel."""
     with columns() as (main, side):
         with main:
             checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="serve-checkpoint")
@@ -82,15 +81,7 @@ def prepare(
     voices: Sequence[str],
     *values: Any,
 ) -> Start:
-    """Return the command that serves a checkpoint with the chosen voices.
-
-    Args:
-        values: of FIELDS.
-
-    Raises:
-        UserError: there is no such checkpoint or voice, two voices have one name, a field is invalid, or
-            there is no key.
-    """
+    """Return the command that serves a checkpoint with voices; a UserError without a choice or a key."""
     model = model_or_best(project, checkpoint)
     recordings = [find_recording(project, choice, page.roots) for choice in voices or [""]]
     names = [path.stem for path in recordings]
@@ -116,11 +107,7 @@ def prepare(
 
 
 def create_key(project: Project) -> str:
-    """Return a new key and record its digest in place of the one before.
-
-    Raises:
-        UserError: the folder of the project cannot be written.
-    """
+    """Return a new key and record its digest in place of the one before; a UserError if that fails."""
     key = secrets.token_urlsafe(KEY_BYTES)
     digest = hashlib.sha256(key.encode()).hexdigest()
     with disk_errors(project.server_keys):

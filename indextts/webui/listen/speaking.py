@@ -118,7 +118,6 @@ class Speaking:
 
 
 def build(page: Page) -> Speaking:
-    """Build the form, the run panel and the players."""
     player = gr.HTML(elem_id="listen-players", render=False)
     with columns() as (main, side):
         with main:
@@ -226,14 +225,7 @@ def voices_version(project: Project) -> str:
 def speak_commands(
     page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
 ) -> list[Synthesize]:
-    """Return a command for each chosen checkpoint or adapter, with the same texts, voice, settings and seed.
-
-    Args:
-        values: of the fields SETTINGS.
-
-    Raises:
-        UserError: a choice is missing, or the text is empty or too long.
-    """
+    """Return a command for each checkpoint, with the same settings; a UserError for a missing choice."""
     chosen = [find_model(project, name) for name in wish.checkpoints]
     jobs = [job for stage in (STAGE, COMPARE_STAGE) for job in list_jobs(project, stage)]
     folder = next_folder(project.listen, jobs)
@@ -261,11 +253,7 @@ def speak_commands(
 
 
 def cast_menus(project: Project, typed: str, before: str, *chosen: str | None) -> list[Any]:
-    """Return the names in the lines of a dialogue, one per line, and a menu of the voices for each.
-
-    Args:
-        before: the names that the menus have, and `chosen` their voices.
-    """
+    """Return the names in a dialogue and a menu for each; those now are `before` with the voices `chosen`."""
     names, known = names_in(typed[:MAX_CHARS].splitlines())[:MAX_NAMES], cast_of(before, chosen)
     found = [(t("listen.name_is_text"), NO_CHOICE), *voice_choices(project)]
     menus = []
@@ -285,14 +273,7 @@ def cast_of(names: str, chosen: Sequence[Any]) -> dict[str, str]:
 
 
 def texts_in(typed: str, link: str = "") -> list[str]:
-    """Return the non-empty lines.
-
-    Args:
-        link: leads to the field.
-
-    Raises:
-        UserError: there are none, or too many.
-    """
+    """Return the non-empty lines; a UserError with a link to the field for none or too many."""
     if len(typed) > MAX_CHARS:
         raise LinkedError(Notice(t("listen.too_long", count=len(typed), most=MAX_CHARS), link))
     texts = [line.strip() for line in typed.splitlines() if line.strip()]
@@ -310,7 +291,6 @@ def default_settings(backend: str) -> dict[str, Any]:
 
 
 def changed(given: dict[str, Any], backend: str) -> dict[str, Any]:
-    """Return the fields that differ from the defaults."""
     defaults = default_settings(backend)
     return {name: value for name, value in given.items() if value != defaults[name]}
 
@@ -353,7 +333,6 @@ def known_voices(project: Project, now: str | None, emotion: str | None) -> tupl
 
 
 def store_uploaded_voice(project: Project, path: str | None, emotion: str | None) -> tuple[Any, Any, Any]:
-    """Store an uploaded voice and select it."""
     if not path:
         return gr.skip(), gr.skip(), gr.skip()
     taken = store_voice(project, path, Path(get_upload_folder()))
@@ -363,7 +342,6 @@ def store_uploaded_voice(project: Project, path: str | None, emotion: str | None
 
 
 def store_uploaded_adapter(project: Project, path: str | None) -> tuple[Any, Any]:
-    """Store an uploaded adapter and select it."""
     if not path:
         return gr.skip(), gr.skip()
     stored = store_adapter(project, path, Path(get_upload_folder()), adapter_meta)
@@ -374,11 +352,7 @@ def store_uploaded_adapter(project: Project, path: str | None) -> tuple[Any, Any
 def read_as(
     project: Project, typed: str, checkpoint: str | None, names: str = "", *chosen: str | None
 ) -> tuple[str, str]:
-    """Return the lines in spoken form, as the tokenizer of the checkpoint reads them, and their pieces.
-
-    Args:
-        names, chosen: of a dialogue, as for `cast_of`; a name with a voice is not spoken.
-    """
+    """Return the lines in spoken form and their pieces; a name with a voice (`cast_of`) is not spoken."""
     options, cast = normalizer_of(project, checkpoint), cast_of(names, chosen)
     lines = [line for line in typed[:MAX_CHARS].splitlines()[:MAX_TEXTS] if line.strip()]
     dialogue = [NAMED.fullmatch(line) for line in lines]
@@ -399,10 +373,7 @@ def read_as(
 
 
 def show_players(project: Project) -> tuple[Any, Any]:
-    """Return the players of the newest render and of the earlier ones.
-
-    While a job speaks, its first pieces replace the newest render; the earlier ones stay.
-    """
+    """Return the newest and the earlier renders; while a job speaks, its pieces replace the newest."""
     job, pieces = newest_job(project, STAGE), newest_pieces(project)
     if job is not None and job.is_active:
         return (sound_html(pieces, is_live=True) if pieces else gr.skip()), gr.skip()
@@ -413,7 +384,6 @@ def show_players(project: Project) -> tuple[Any, Any]:
 
 
 def speech_facts(workspace: Path, project: Project, planned: Sequence[Synthesize]) -> list[tuple[str, str]]:
-    """Return the facts of the planned commands."""
     first = planned[0]
     characters = sum(map(len, first.text))
     known = {(model.adapter or project.run_dir / model.name).resolve(): model for model in speakers(project)}

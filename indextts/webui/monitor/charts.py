@@ -300,12 +300,7 @@ def chart_html(
     *,
     is_zoomed: bool = False,
 ) -> str:
-    """Return a chart.
-
-    Args:
-        display: with the span to draw.
-        is_zoomed: the span is a part of the run.
-    """
+    """Return a chart of `display.span`, which is a part of the run if `is_zoomed`."""
     keys = {each.name: each.css for each in series if each.kind != "raw"}
     legend = "".join(f'<span class="key {css}">{escape(name)}</span>' for name, css in keys.items())
     head = f'<b>{escape(title)}</b> <span>{escape(unit)}</span><span class="keys">{legend}</span>'

@@ -83,7 +83,6 @@ def shown(project: Project) -> list[Any]:
 
 
 def table_html(project: Project, found: Sequence[Checkpoint]) -> str:
-    """Return the checkpoints as a table, newest first."""
     if not found:
         return empty_html(t("monitor.none_yet"))
     losses = validation_losses(read_run(project.run_dir))
@@ -125,11 +124,7 @@ def _row(project: Project, each: Checkpoint, loss: float | None) -> str:
 
 
 def _button(project: Project, name: str, action: str, text: str, more: str = "") -> str:
-    """Return a button of a row; `more` are further attributes.
-
-    It sends the project too: what is deleted is of the project that the table shows, whatever was chosen
-    meanwhile.
-    """
+    """Return a button of a row; it sends the project of the table, whatever was chosen meanwhile."""
     label = escape(f"{text}: {name}")
     return (
         f'<button type="button" class="quiet" data-action="{action}" {sent(action, project.root.name, name)} '
@@ -138,16 +133,13 @@ def _button(project: Project, name: str, action: str, text: str, more: str = "")
 
 
 def perform(project: Project, row: Any) -> list[Any]:
-    """Carry out an action on a checkpoint.
+    """Carry out an action on a checkpoint, or raise a UserError.
 
     Args:
         row: the action and the names of project and checkpoint; or anything else that a browser sends.
 
     Returns:
         The choices shared with tab 8 (listen, export), and the list.
-
-    Raises:
-        UserError: the checkpoint no longer exists, is that of another project, or the action is refused.
     """
     action, *names = row if isinstance(row, list) and row else [None]
     rows = [([project.root.name, each.name], each) for each in list_checkpoints(project.run_dir)]
@@ -169,12 +161,10 @@ def perform(project: Project, row: Any) -> list[Any]:
 
 
 def take_back(project: Project) -> list[Any]:
-    """Restore what is in the trash."""
     gr.Info(t("monitor.restored", names=", ".join(restore_trash(project.run_dir))))
     return shown(project)
 
 
 def clear_trash(project: Project) -> list[Any]:
-    """Empty the trash."""
     gr.Info(t("monitor.trash_emptied", size=shown_size(empty_trash(project.run_dir))))
     return shown(project)

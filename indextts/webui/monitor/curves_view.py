@@ -51,7 +51,6 @@ SMOOTHING = 0.8  # default: smooths long runs; a run with few points is drawn as
 
 
 def build(page: Page) -> None:
-    """Build the controls and the charts."""
     with gr.Row(elem_id="monitor-display"):
         smoothing = gr.Slider(
             0, 0.99, SMOOTHING, **labelled("monitor.smoothing", "monitor-smoothing"), step=0.01, buttons=[]
@@ -101,7 +100,6 @@ def build(page: Page) -> None:
 
 
 def plot_id(metric: str) -> str:
-    """Return the id of a chart."""
     return f"plot-{metric.replace('_', '-')}"
 
 
@@ -151,10 +149,7 @@ def range_of(text: str) -> tuple[float, float] | None:
 
 
 def drawn(lines: Sequence[Line], display: DisplayOptions, others: Sequence[DrawnRun]) -> list[str]:
-    """Return the charts of PLOTS, of a run beside other runs.
-
-    The last two show what was heard and the validation loss of each language, "" where there is none.
-    """
+    """Return the charts of PLOTS, then what was heard and the losses by language, "" without any."""
     run = run_of(lines)
     runs = [run, *others]
     cut = replace(display, span=span_of(runs, display))

@@ -26,11 +26,7 @@ NOT_REPORTED = "?"
 
 @dataclass(frozen=True)
 class GpuState:
-    """State of a GPU; values that the driver does not report are None.
-
-    Args:
-        number: as in nvidia-smi.
-    """
+    """State of a GPU, its number as in nvidia-smi; values that the driver does not report are None."""
 
     name: str
     used_bytes: int
@@ -113,11 +109,7 @@ def _known(read: Callable[[], int]) -> int | None:
 
 
 def machine_tiles(state: MachineState, in_training: Collection[int] = ()) -> list[Tile]:
-    """Return a tile for each part of the machine, the GPUs first.
-
-    Args:
-        in_training: numbers of the GPUs that the training run uses.
-    """
+    """Return a tile for each part of the machine; `in_training` are the numbers of the run's GPUs."""
     tiles = [tile for gpu in state.gpus for tile in _gpu_tiles(gpu, len(state.gpus), in_training)]
     if not tiles:
         tiles = [Tile(t("monitor.parts.gpu"), t("machine.none"), t("monitor.no_gpu"))]

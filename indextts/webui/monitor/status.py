@@ -64,7 +64,6 @@ def build(page: Page) -> None:
 
 
 def build_machine(page: Page) -> None:
-    """Build the tiles of the machine's parts."""
     machine = gr.HTML(elem_id="monitor-machine")
     page.watch(
         periodic_version,
@@ -82,7 +81,6 @@ def empty_tab(project: Project) -> str:
 
 
 def has_run(project: Project) -> bool:
-    """Return whether a training has started in the project."""
     return is_running(project, STAGE) or (project.run_dir / "metrics.jsonl").is_file()
 
 
@@ -95,17 +93,12 @@ def stop_button(project: Project) -> gr.Button:
 
 
 def stop_run(project: Project) -> gr.Button:
-    """Ask the training to save and stop, as Stop in tab 6 does.
-
-    Raises:
-        UserError: no training is active.
-    """
+    """Ask the training to save and stop, as Stop in tab 6 does; a UserError if none is active."""
     stop_job(active_job(project, STAGE))
     return stop_button(project)
 
 
 def run_tiles(project: Project) -> list[Tile]:
-    """Return the tiles that describe the run."""
     lines, now = read_run(project.run_dir), time.time()
     found = progress_of(lines, project.run_dir, now)
     return [

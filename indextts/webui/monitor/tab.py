@@ -100,7 +100,6 @@ FRAME = (
 
 
 def build_tensorboard(page: Page) -> None:
-    """Build the run panel of TensorBoard, and the frame in which it is shown."""
     stage_panel(page, Stage(TENSORBOARD_JOB, "monitor.start_tensorboard", prepare))
     frame = gr.HTML(t("monitor.tensorboard_help"), elem_id="tensorboard-page")
     # separate from the status, because reloading the frame loses its settings
@@ -108,11 +107,7 @@ def build_tensorboard(page: Page) -> None:
 
 
 def prepare(project: Project, _settings: ProjectSettings | None = None) -> Start:
-    """Return the command that serves the event files of the project's run.
-
-    Raises:
-        UserError: there are no event files yet.
-    """
+    """Return the command that serves the event files of the run; a UserError without any."""
     folder = project.run_dir / "logs"
     if not folder.is_dir():
         raise UserError(t("monitor.no_events", folder=folder))
@@ -122,12 +117,10 @@ def prepare(project: Project, _settings: ProjectSettings | None = None) -> Start
 
 
 def frame_of(project: Project) -> str:
-    """Return the frame while TensorBoard runs, else instructions."""
     if live_port(project.tensorboard_address) is None:
         return t("monitor.tensorboard_help")
     return FRAME.format(project=html.escape(project.root.name))
 
 
 def port_version(project: Project) -> str:
-    """Return a version that changes when the frame must change."""
     return str(live_port(project.tensorboard_address))

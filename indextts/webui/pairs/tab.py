@@ -107,7 +107,6 @@ def _numbers(summary: PairSummary) -> str:
 
 
 def plots_html(summary: PairSummary) -> str:
-    """Return the histograms."""
     plots = []
     if summary.similarity is not None:
         limit, title = summary.min_similarity or 0.0, t("pairs.similarity")

@@ -93,11 +93,7 @@ def language_choices() -> list[tuple[str, str]]:
 
 
 def create(page: Page, form: NewProject) -> gr.Dropdown:
-    """Create a project and select it.
-
-    Raises:
-        UserError: a value is missing, wrong or taken, or the base model is missing.
-    """
+    """Create a project and select it; a UserError for a value that is missing, wrong or taken."""
     title = " ".join(form.title.split())
     if not is_title(title):
         raise UserError(t(TITLE_RULE, max=MAX_TITLE_CHARS))

@@ -221,8 +221,6 @@ def _num_pieces(model: Path, _version: str) -> int:
 
 
 def build_demo(page: Page) -> None:
-    """Build the run panel of the demo."""
-
     def prepare(project: Project, _settings: ProjectSettings) -> Start:
         if is_demo(project):
             all_stages = RunPipeline(workspace=page.workspace, demo=True)
@@ -291,7 +289,6 @@ def demo_sound_html(project: Project) -> str:
 
 
 def is_demo(project: Project) -> bool:
-    """Return whether a project is the demo."""
     return project.root.name == DEMO_NAME and read_project(project).is_demo
 
 

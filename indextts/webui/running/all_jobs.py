@@ -27,7 +27,6 @@ LAST_LINES = 40
 
 
 def build(page: Page) -> None:
-    """Build the table of jobs and the details of the chosen job."""
     with fold(t("jobs.all_jobs"), "all-jobs"):
         table = gr.HTML(elem_id="jobs", js_on_load=SEND_CLICKS)
         details = gr.HTML(elem_id="job-details")
@@ -72,11 +71,7 @@ def hint(project: Project) -> str:
 
 
 def find_job(project: Project, name: str) -> Job:
-    """Return the job of this name.
-
-    Raises:
-        UserError: the project has none.
-    """
+    """Return the job of this name; a UserError if the project has none."""
     folder = next((folder for folder in job_folders(project) if folder.name == name), None)
     job = read_job(folder) if folder else None
     if job is None:

@@ -62,10 +62,7 @@ def build(page: Page) -> None:
 
 
 def chip_html(workspace: Path, now: float) -> str:
-    """Return the first active job of any project as a link to it, and recently ended jobs as data.
-
-    TensorBoard runs beside the others without an end, so it is no running job here.
-    """
+    """Return the first active job, except TensorBoard, which never ends, as a link; ended ones as data."""
     jobs = [(home, job) for home in job_homes(workspace) for job in list_jobs(home)]
     lately = [(home, job) for home, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
     listed = [_as_data(home, job, now) for home, job in lately]

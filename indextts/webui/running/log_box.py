@@ -85,11 +85,7 @@ CLASSES = (
 
 
 def show_log(path: Path, wanted: str = "") -> tuple[str, Message | None]:
-    """Return the last lines of a log as HTML, and the note below them.
-
-    Args:
-        wanted: only lines that contain it, ignoring case; searched in the last 4 MB only.
-    """
+    """Return the last lines of a log, or those with `wanted` in the last 4 MB, as HTML, and a note."""
     wanted = wanted.strip()[:MAX_FILTER_CHARS]
     end = read_end(path, NUM_LINES, wanted=wanted, max_bytes=MAX_FILTER_BYTES if wanted else MAX_TAIL_BYTES)
     note = None

@@ -27,11 +27,7 @@ COLOURS: dict[NoticeKind, str] = {"problem": "bad", "missing": "note", "unfilled
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence of the outlook, with a link to the field or tab that changes it.
-
-    Args:
-        kind: of a blocker.
-    """
+    """A sentence of the outlook, with a link to what changes it; `kind` is that of a blocker."""
 
     text: str
     link: str = ""

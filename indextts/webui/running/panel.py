@@ -329,7 +329,6 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
 
 
 def _states(project: Project, stage: Stage) -> list[StageState]:
-    """Return the states of all stages of the project."""
     return stage_states(project) if stage.home_of is None else []
 
 
@@ -361,11 +360,7 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
 
 
 def find_active(workspace: Path, chosen: str | None) -> Path | None:
-    """Return the folder of the chosen job, None for an immediate start.
-
-    Raises:
-        UserError: no job of this name is active.
-    """
+    """Return the folder of the chosen job, None for an immediate start; a UserError if it has ended."""
     if not chosen:
         return None
     for name, job in _active_jobs(workspace):

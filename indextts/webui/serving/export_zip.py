@@ -55,7 +55,6 @@ def zipped(folder: Path, files: Sequence[Path]) -> Iterator[bytes]:
 
 
 def send_export(request: Request, workspace: Path) -> Response:
-    """Return the export of a project as an archive."""
     name = request.path_params["project"]
     folder = Project(workspace / name).export
     files = exported_files(folder) if name in project_names(workspace) else []

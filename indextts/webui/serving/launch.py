@@ -113,11 +113,7 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on the address.
-
-    Raises:
-        UserError: the address cannot be used.
-    """
+    """Return a socket that listens on the address; a UserError if it cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address[:2], family=family)

@@ -22,13 +22,9 @@ SWEEP_EVERY_S = 600.0
 
 
 def received_folder(workspace: Path) -> Path:
-    """Create the folder and keep it free of old files.
+    """Create the folder and keep it free of old files; a UserError if it cannot be written.
 
-    It is where Gradio stores files: call this before Gradio is imported, because parts of it read
-    GRADIO_TEMP_DIR then.
-
-    Raises:
-        UserError: the folder cannot be written.
+    Call this before Gradio, which stores files there, is imported: parts of it read GRADIO_TEMP_DIR then.
     """
     folder = workspace.resolve() / NAME
     with disk_errors(f"--workspace: {folder}"):

@@ -56,11 +56,8 @@ class Roots:
         """Return the resolved path of `typed`, with symlinks followed; it need not exist.
 
         Args:
-            typed: relative paths are relative to the workspace.
+            typed: relative to the workspace; a UserError if it is empty, invalid, or outside the roots.
             what: the name of the field, for the message, in the current language.
-
-        Raises:
-            UserError: the path is empty, invalid, or outside the roots.
         """
         text = str(typed or "").strip()
         if not text:
@@ -115,11 +112,7 @@ class AcceptedHosts:
 
 
 def accepted_hosts(command: WebUI) -> AcceptedHosts:
-    """Return the host names that a request may use.
-
-    Raises:
-        UserError: --allowed-host is not a bare host name.
-    """
+    """Return the host names that a request may use; a UserError for an invalid --allowed-host."""
     for name in command.allowed_host:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
             raise UserError(f"--allowed-host {name}: use a bare name, such as studio.example.org")
@@ -131,11 +124,7 @@ def accepted_hosts(command: WebUI) -> AcceptedHosts:
 
 
 def trusted_proxies(command: WebUI) -> list[Network]:
-    """Return the networks of the proxies whose forwarding headers count.
-
-    Raises:
-        UserError: --trusted-proxy is neither an address nor a network.
-    """
+    """Return the networks of --trusted-proxy; a UserError for what is neither an address nor a network."""
     networks = []
     for text in command.trusted_proxy:
         try:
@@ -148,11 +137,7 @@ def trusted_proxies(command: WebUI) -> list[Network]:
 
 
 def login(command: WebUI) -> tuple[str, str] | None:
-    """Return user and password of the page; None if only this machine reaches it.
-
-    Raises:
-        UserError: --auth-file is invalid.
-    """
+    """Return user and password, None if only this machine reaches it; a UserError for an invalid file."""
     if command.auth_file:
         return _read_login(command.auth_file)
     if command.share or not is_loopback(command.host):

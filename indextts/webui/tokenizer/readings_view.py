@@ -47,7 +47,6 @@ SHOW_EDITOR = """() => document.getElementById("reading-editor")?.scrollIntoView
 
 
 def build(page: Page) -> None:
-    """Build the table, the editor and the try-out line, and connect their events."""
     heading("readings.heading", "readings.lead", id="readings-heading")
     table = gr.HTML(elem_id="readings-table", js_on_load=SEND_CLICKS)
     chosen = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="reading-chosen")
@@ -107,7 +106,6 @@ def shown_table(project: Project, chosen: str) -> str:
 
 
 def empty_editor(written: str = "") -> list[Any]:
-    """Return the values of the editor for a new row."""
     return [NO_ROW, written, "", "word", "", gr.Button(interactive=False)]
 
 
@@ -117,7 +115,6 @@ def want(stamped_form: str) -> list[Any]:
 
 
 def show_row(project: Project, chosen: str) -> list[Any]:
-    """Return the values of the editor for a row of the table."""
     for row in read_readings(project):
         if row.key == chosen:
             return [chosen, row.written, row.spoken, row.match, row.language, gr.Button(interactive=True)]
@@ -137,7 +134,6 @@ def save_row(project: Project, chosen: str, *cells: str) -> list[Any]:
 
 
 def remove_row(project: Project, chosen: str) -> list[Any]:
-    """Remove the chosen row."""
     with _STORING:
         before = read_readings(project)
         rows = [row for row in before if row.key != chosen]
@@ -158,11 +154,7 @@ def try_row(project: Project, text: str, chosen: str, *cells: str) -> str:
 
 
 def _with_row(rows: Sequence[ReadingRow], chosen: str, cells: Sequence[str]) -> list[ReadingRow]:
-    """Return the rows with that of the editor, in place of the chosen one if there is one.
-
-    Raises:
-        UserError: a cell cannot be used, or the chosen row does not exist any more.
-    """
+    """Return the rows with that of the editor, in place of a chosen one; a UserError for a bad cell."""
     try:
         row = parse_row(cells)
     except ValueError as error:
@@ -233,11 +225,7 @@ def _usage(manifest: Path, _version: str, readings: tuple[Reading, ...]) -> dict
 
 
 def table_html(project: Project, settings: ProjectSettings, chosen: str = "") -> str:
-    """Return the table, or the sentence for an empty or invalid one.
-
-    Args:
-        chosen: key of the row in the editor.
-    """
+    """Return the table, or why there is none; `chosen` is the key of the row in the editor."""
     try:
         rows = read_readings(project)
     except UserError as error:

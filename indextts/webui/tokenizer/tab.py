@@ -106,7 +106,6 @@ def prepare(project: Project, settings: ProjectSettings, size: float | None, *va
 
 @lru_cache(maxsize=8)
 def base_size(path: Path, _version: str) -> int:
-    """Return the number of pieces of a tokenizer."""
     return load_tokenizer(path).size
 
 

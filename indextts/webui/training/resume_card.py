@@ -115,22 +115,17 @@ def card_values(
 
 
 def running_values() -> list[Any]:
-    """Return the values of the card while the training runs."""
     title = f"<h2>{escape(t('training.run_in_progress'))}</h2>"
     # the menu stays: the trainer adds and removes checkpoints all the time, and none can be chosen now
     return [title, gr.skip(), f"<p>{escape(t('training.while_running'))}</p>", gr.Button(visible=False)]
 
 
 def answer_html(text: str) -> str:
-    """Return the plan as the trainer reports it."""
     return "".join(f"<p>{escape(line)}</p>" for line in text.splitlines())
 
 
 def rows_html(rows: Sequence[RestoreRow]) -> str:
-    """Return the rows as a list, after the number of rows of each kind; "" without rows.
-
-    The settings that stay those of the run are one row.
-    """
+    """Return the rows below their numbers by kind, kept settings as one row; "" without rows."""
     if not rows:
         return ""
     held = [row for row in rows if row.text.id in (HELD, HELD_AUTOMATIC)]

@@ -293,7 +293,6 @@ def _rule(selector: str, variables: Mapping[str, str]) -> str:
 
 
 def recipe_html(recipe: Recipe) -> str:
-    """Return the source of a recipe."""
     return f"<p>{escape(t('training.from_recipe', label=t(recipe.label), source=t(recipe.source)))}</p>"
 
 
@@ -331,7 +330,6 @@ def _reports_html(base: Base) -> str:
 
 
 def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
-    """Return the reasons of a proposal."""
     gpu = machine.gpu
     if gpu is None:
         whose = t("training.no_gpu", cores=machine.num_cores)
@@ -367,7 +365,6 @@ def launch_group() -> tuple[dict[str, Component], gr.Textbox]:
 
 
 def gpus_html(machine: MachineFacts) -> str:
-    """Return the available GPUs as HTML."""
     if machine.gpu is None:
         text = t("training.no_gpus")
     elif len(machine.gpus) == 1:
@@ -432,7 +429,6 @@ def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
 
 
 def others_with_pairs(workspace: Path, own: Project) -> list[str]:
-    """Return the names of the other projects that have pairs."""
     return [
         other
         for other in project_names(workspace)
@@ -447,11 +443,7 @@ def with_file(files: Sequence[PairsFile], added: PairsFile) -> list[PairsFile]:
 
 
 def with_share(files: Sequence[PairsFile], added: PairsFile) -> list[PairsFile]:
-    """Return the training files with the added one, whose share is of all; the others keep their proportions.
-
-    Raises:
-        UserError: there are several files and none has a share, so that their proportions are unknown.
-    """
+    """Return the files with one whose share is of all; a UserError if the others have no shares."""
     others = [file for file in files if file.path != added.path]
     shares: list[Any] = [file.share for file in others]
     if len(others) == 1:

@@ -125,7 +125,6 @@ def needs_weights(command: Train, found: Preflight) -> bool:
 
 
 def is_active(project: Project) -> bool:
-    """Return whether a training job of the project runs."""
     job = newest_job(project, "train")
     return job is not None and job.is_active and job.state != "waiting"
 
@@ -153,14 +152,11 @@ def command_of(
     typed: str | None,
     values: Sequence[Any],
 ) -> Train:
-    """Return the training command of the form.
+    """Return the training command of the form; a UserError for an invalid value or path.
 
     Args:
         is_resume, typed: the checkbox and the path of a resume.
         values: of FIELDS and LAUNCH.
-
-    Raises:
-        UserError: a value is out of bounds, or a path is outside the allowed folders.
     """
     fields = fields_from(Train, FIELDS, values[: len(FIELDS)])
     for field in PATHS:
@@ -178,23 +174,12 @@ def command_of(
 
 
 def launch_in(values: Sequence[Any]) -> Launch:
-    """Return the launch of the form; an empty field takes the default, not the project's value.
-
-    Args:
-        values: of FIELDS and LAUNCH.
-
-    Raises:
-        UserError: a value is out of bounds.
-    """
+    """Return the launch of the form, the defaults for empty fields; a UserError for an invalid value."""
     return Launch(**fields_from(Launch, LAUNCH, values[len(FIELDS) :]))
 
 
 def resume_value(roots: Roots, is_resume: bool, typed: str | None, run_dir: Path) -> str:
-    """Return the trainer's --resume for the checkbox and the path as typed.
-
-    Args:
-        run_dir: a file name without a folder is one of its files.
-    """
+    """Return the trainer's --resume; a file name without a folder is one of the run directory."""
     name = (typed or "").strip()
     if not is_resume:
         return ""
@@ -217,12 +202,9 @@ def _run_dir(roots: Roots, project: Project, settings: ProjectSettings, values: 
 
 
 def ask_trainer(command: Train, num_processes: int = 1) -> str:
-    """Return what the trainer's --plan prints on rank 0, or its earlier answer for the same files.
+    """Return what the trainer's --plan prints on rank 0, or its earlier answer; a UserError if it refuses.
 
     The page never loads torch and never runs a pickle, so a process of its own reads the weights.
-
-    Raises:
-        UserError: the trainer refuses the start, with its message.
     """
     key = _key(command, num_processes)
     if key in _ANSWERS:

@@ -158,7 +158,6 @@ def element_of(text: str) -> tuple[str, str] | None:
 
 
 def recipe_values(recipe: Recipe) -> dict[str, Any]:
-    """Return the form values of a recipe."""
     return {
         name: _automatic(name) if value is None else _as_shown(name, value)
         for name, value in recipe.settings.items()
@@ -166,11 +165,7 @@ def recipe_values(recipe: Recipe) -> dict[str, Any]:
 
 
 def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Proposal:
-    """Return all automatic settings for this machine and the pairs of `command`, even those that it sets.
-
-    Raises:
-        UserError: the pairs, the tokenizer or the config cannot be read, or the launch exceeds the machine.
-    """
+    """Return all automatic settings, even those that `command` sets; a UserError without pairs."""
     if too_much := missing_hardware(machine, launch):
         raise UserError(text_of(too_much))
     # without what the form sets: the proposal replaces it
@@ -182,7 +177,6 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
 
 
 def _shown(command: Train, field: str) -> Any:
-    """Return a field of the command as the form shows it."""
     if field in Train.automatic and field not in command.model_fields_set:
         return _automatic(field)
     return _as_shown(field, getattr(command, field))

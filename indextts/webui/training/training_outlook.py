@@ -48,11 +48,7 @@ BY_SUBJECT = {"resume": "train-checkpoints", "launch": "Launch-processes"}
 
 
 def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook:
-    """Return the outlook of a start.
-
-    Args:
-        is_unknown: only the weights can decide what a resume restores.
-    """
+    """Return the outlook of a start; `is_unknown` if only the weights decide what a resume restores."""
     losses, resumed, button = [], found.resumed, t("training.start_training")
     if resumed is not None and not resumed.continues:
         before, now = resumed.checkpoint.text_rows - 1, resumed.run.vocabulary.size
@@ -72,7 +68,6 @@ def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook
 
 
 def running_outlook() -> Outlook:
-    """Return the outlook while the training runs."""
     running = Notice(t("training.run_in_progress"), "#monitor", t("tab.monitor"), kind="finished")
     return Outlook(blockers=[running], notes=[Notice(t("training.while_running"))])
 
