@@ -17,12 +17,11 @@ from indextts.projects.project import Project
 from indextts.runs.checkpoints import list_checkpoints, pin
 from indextts.webui.language import t
 from indextts.webui.markup import UNKNOWN, sent
-from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor import checkpoint_list, status
 from indextts.webui.monitor.charts import DisplayOptions, comparable, compared
 from indextts.webui.monitor.curves_view import PLOTS, display_of, drawn, range_of
 from indextts.webui.monitor.machine import GpuState, machine_tiles, read_gpus, read_machine
-from indextts.webui.run_progress import Progress
+from indextts.webui.run_progress import Progress, read_run
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
 from tests.running_jobs import SAVES_ON_SIGTERM, program, wait_until_over, wait_until_ready

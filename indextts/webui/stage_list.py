@@ -31,8 +31,7 @@ from indextts.projects.stage_records import stage_record
 from indextts.projects.stages import StagePlan, plan_stage
 from indextts.runs.owner import is_training
 from indextts.webui.language import t
-from indextts.webui.metrics_reader import read_run
-from indextts.webui.run_progress import progress_of
+from indextts.webui.run_progress import progress_of, read_run
 
 State = Literal["done", "running", "failed", "stopped", "outdated", "next", "ready", "later"]
 PROBLEMS = ("failed", "killed", "lost")  # states of a job

@@ -30,7 +30,7 @@ from indextts.runs.checkpoints import meta_of, validation_losses
 from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
 from indextts.webui.data.uploads import ADAPTERS_NAME, VOICES_NAME
 from indextts.webui.language import t
-from indextts.webui.metrics_reader import read_run
+from indextts.webui.run_progress import read_run
 from indextts.webui.running.outlook import LinkedError, made_by
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import utterances_of

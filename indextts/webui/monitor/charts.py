@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from indextts.projects.project import Project, project_names
 from indextts.runs.health.losses import OF_LANGUAGE
 from indextts.webui.language import t
-from indextts.webui.metrics_reader import Line, read_run
+from indextts.webui.run_progress import Line, read_run
 from indextts.webui.view_versions import files_version
 
 BUCKETS = 300  # across a chart; each keeps its least and its greatest value

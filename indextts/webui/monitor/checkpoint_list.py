@@ -29,9 +29,8 @@ from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import heading
 from indextts.webui.markup import empty_html, sent
-from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
-from indextts.webui.run_progress import epoch_from_one
+from indextts.webui.run_progress import epoch_from_one, read_run
 from indextts.webui.view_versions import files_version
 
 HEADERS = {  # text: class of the cells

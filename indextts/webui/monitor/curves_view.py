@@ -17,7 +17,6 @@ from indextts.projects.project import Project, project_names
 from indextts.webui.language import field_title, t
 from indextts.webui.layout import fold, labelled
 from indextts.webui.markup import empty_html, table_html
-from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import (
     MAX_COMPARED,
     DisplayOptions,
@@ -37,6 +36,7 @@ from indextts.webui.monitor.charts import (
     span_of,
 )
 from indextts.webui.page import Page
+from indextts.webui.run_progress import Line, read_run
 from indextts.webui.serving.security import download_link
 from indextts.webui.training.training_form import run_settings
 from indextts.webui.view_versions import throttled_version

@@ -21,11 +21,10 @@ from indextts.runs.owner import is_training
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, sent, tiles_html
-from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import best_validation, run_of
 from indextts.webui.monitor.machine import GB, GpuState, machine_tiles, read_machine
 from indextts.webui.page import EVERY_TAB, SEND_CLICKS, Page
-from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
+from indextts.webui.run_progress import ENDED, Line, Progress, duration, progress_of, read_run
 from indextts.webui.running.panel import active_job
 from indextts.webui.stage_list import next_link, stages_version
 from indextts.webui.view_versions import files_version, is_running, job_version, periodic_version

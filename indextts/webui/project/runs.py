@@ -16,8 +16,7 @@ from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_time
 from indextts.webui.language import t
 from indextts.webui.markup import table_html
-from indextts.webui.metrics_reader import Line, read_run
-from indextts.webui.run_progress import ENDED, progress_of
+from indextts.webui.run_progress import ENDED, Line, progress_of, read_run
 from indextts.webui.stage_list import changed_at
 from indextts.webui.view_versions import throttled_version
 

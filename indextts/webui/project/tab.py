@@ -47,12 +47,11 @@ from indextts.webui.forms import with_drafts
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns
 from indextts.webui.markup import link_html, meter_html, sound_html, tiles_html
-from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor.machine import machine_tiles, read_machine
 from indextts.webui.page import Page
 from indextts.webui.project import creating
 from indextts.webui.project.runs import best_point, mel_losses, run_rows, runs_html, runs_version, sparkline
-from indextts.webui.run_progress import duration, progress_of
+from indextts.webui.run_progress import duration, progress_of, read_run
 from indextts.webui.running import all_jobs
 from indextts.webui.running.job_chip import progress_of_job
 from indextts.webui.running.outlook import LEAST_FREE_BYTES, Notice, Outlook, Start

@@ -14,9 +14,8 @@ from indextts.projects.names import title_of
 from indextts.projects.pipeline import ENDED, current_stage
 from indextts.projects.project import PUBLISHED, Project
 from indextts.webui.language import t, t_or, text_of
-from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import EVERY_TAB, Page
-from indextts.webui.run_progress import duration, progress_of
+from indextts.webui.run_progress import duration, progress_of, read_run
 from indextts.webui.running.panel import job_homes
 from indextts.webui.stage_list import STAGES
 

@@ -19,8 +19,7 @@ from indextts.runs.directory import BEST
 from indextts.runs.restore_rows import HELD, HELD_AUTOMATIC, Kind, RestoreRow
 from indextts.system.messages import Message
 from indextts.webui.language import field_title, t, text_of
-from indextts.webui.metrics_reader import read_run
-from indextts.webui.run_progress import duration
+from indextts.webui.run_progress import duration, read_run
 
 AUTO = "auto"  # the newest checkpoint, an empty path
 REMEMBER_JS = "choice => { window.checkpointBefore = choice; }"

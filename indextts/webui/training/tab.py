@@ -22,9 +22,8 @@ from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.layout import columns, heading, labelled
 from indextts.webui.markup import meter_html
-from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import EVERY_TAB, Page
-from indextts.webui.run_progress import duration, progress_of
+from indextts.webui.run_progress import duration, progress_of, read_run
 from indextts.webui.running.outlook import Notice, Outlook, Start, missing, outlook_html
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.training.resume_card import ResumeCard, answer_html
