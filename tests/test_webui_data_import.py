@@ -22,11 +22,11 @@ from indextts.webui.data.import_form import (
     prepare,
     store_paths,
     store_settings,
+    voices_html,
 )
 from indextts.webui.data.import_outlook import import_outlook, numbers_html, shown_source
 from indextts.webui.data.import_sources import source_key, with_chosen_columns
 from indextts.webui.data.uploads import store_uploads, upload_message, uploads_html
-from indextts.webui.data.voices import voices_html
 from tests.one_project import OneProject
 
 

@@ -28,7 +28,7 @@ from indextts.webui.listen.saved_models import find_model
 from indextts.webui.listen.scoring import newest_report, report_html, show
 from indextts.webui.listen.tab import empty_state
 from indextts.webui.running.outlook import LinkedError, Outlook
-from indextts.webui.serving.export_zip import send_export
+from indextts.webui.serving.routes import send_export
 from tests.one_project import OneProject
 from tests.speaking_run import clips_of, write_adapter
 from tests.watched_workspace import make_project

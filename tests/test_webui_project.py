@@ -25,7 +25,7 @@ from indextts.projects.stages import PLANNERS, plan_stage
 from indextts.webui.forms import store_draft, with_drafts
 from indextts.webui.page import Page
 from indextts.webui.project import creating, tab
-from indextts.webui.project.creating import NewProject, create, published_rows, summary_html
+from indextts.webui.project.creating import create, published_rows, summary_html
 from indextts.webui.project.runs import run_rows, runs_html
 from indextts.webui.project.tab import next_html, stage_fact, way_html
 from indextts.webui.running.job_chip import chip_html
@@ -51,9 +51,9 @@ def project(page: Page) -> Project:
     return Project(page.workspace / read_settings(DEMO).name)
 
 
-def form(**changes: Any) -> NewProject:
-    values = {"title": "My voice", "base": PUBLISHED, "language": "am", "folder": "", "other_base": ""}
-    return NewProject(**{**values, **changes})
+def made(page: Page, **changes: Any) -> Any:
+    form = {"title": "My voice", "base_folder": PUBLISHED, "language": "am", "folder": "", "other_base": ""}
+    return create(page, **{**form, **changes})
 
 
 def download(page: Page) -> None:
@@ -67,7 +67,7 @@ def download(page: Page) -> None:
 
 def test_a_project_has_a_title_and_a_derived_folder(page: Page):
     download(page)
-    chosen = create(page, form(title="  የእኔ   ድምፅ "))
+    chosen = made(page, title="  የእኔ   ድምፅ ")
     project = Project(page.workspace / "yaenee-demetze")
     assert project.uploads.is_dir()
     assert project.recordings.is_dir()
@@ -98,13 +98,13 @@ def test_a_wrong_value_creates_nothing(page: Page, tmp_path: Path, changes: dict
     (page.workspace / "linked").symlink_to(tmp_path / "outside")
     before = sorted(path.name for path in page.workspace.iterdir())
     with pytest.raises(UserError, match=re.escape(named)):
-        create(page, form(**changes))
+        made(page, **changes)
     assert sorted(path.name for path in page.workspace.iterdir()) == before
     assert not any((tmp_path / "outside").iterdir())
 
 
 def test_own_data_can_be_tried_with_the_base_of_the_demo(page: Page):
-    chosen = create(page, form(base=creating.DEMO_BASE))
+    chosen = made(page, base_folder=creating.DEMO_BASE)
     project = Project(page.workspace / str(chosen.value))
     settings = read_project(project)
     assert (settings.base, settings.train) == (read_settings(DEMO).base, read_settings(DEMO).train)
@@ -117,9 +117,9 @@ def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
     weights = page.workspace / PROPOSED.folder / "gpt.pth"
     weights.unlink()
     with pytest.raises(UserError, match=PROPOSED.title):
-        create(page, form(base=PROPOSED.folder))
+        made(page, base_folder=PROPOSED.folder)
     weights.write_bytes(b"weights")
-    create(page, form(base=PROPOSED.folder))
+    made(page, base_folder=PROPOSED.folder)
     project = Project(page.workspace / "my-voice")
     assert project.base == PROPOSED
     assert project.base_tokenizer.name == PROPOSED.tokenizer_file
@@ -139,14 +139,14 @@ def test_a_workspace_in_which_nothing_has_run_is_a_first_visit(page: Page, proje
     assert tab.offer(page, project) == "first"
     assert tab.outlook(project).button  # the same button resumes
     download(page)
-    create(page, form(title="other"))
+    made(page, title="other")
     assert tab.offer(page, project) == "demo"
     assert tab.offer(page, Project(page.workspace / "other")) == ""
 
 
 def test_what_remains_of_a_project_with_data_runs_from_its_next_stage(page: Page):
     download(page)
-    create(page, form(title="other"))
+    made(page, title="other")
     own = Project(page.workspace / "other")
     make_files(own, "data")
     assert tab.offer(page, own) == "rest"

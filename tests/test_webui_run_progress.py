@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/run_progress.py: metrics and progress of a run, and of the job that writes a log."""
+"""Tests of indextts/webui/run_progress.py: metrics and progress of a run, and of a job that writes a log."""
 
 import io
 import json

@@ -130,7 +130,7 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_read():
     assert status("/theme.css", 1) == 413
     assert status(JOIN, MAX_REQUEST_BYTES + 1, cookie=SESSION) == 413
     assert status(JOIN, None, cookie=SESSION) == 413
-    assert status("/gradio_api/upload", 2**40, cookie=SESSION) == 200  # uploads.py decides
+    assert status("/gradio_api/upload", 2**40, cookie=SESSION) == 200  # routes.py decides
 
 
 # Names and sites

@@ -19,7 +19,7 @@ from indextts.errors import UserError
 from indextts.webui.serving import front_end
 from indextts.webui.serving.connections import MAX_ANONYMOUS
 from indextts.webui.serving.received import MAX_AGE_S, received_folder, remove_old
-from indextts.webui.serving.uploads import PART
+from indextts.webui.serving.routes import PART
 from tests.small_disk import largest_file
 from tests.waiting import PATIENCE_S, wait_until
 from tests.webui_server import TWO_HANDLERS, Answer, Server, serving, size_of

@@ -23,7 +23,7 @@ from indextts.projects.project import Project
 from indextts.projects.tensorboard import live_port, write_address
 from indextts.webui.language import t
 from indextts.webui.monitor.tab import frame_of, port_version, prepare
-from indextts.webui.serving.tensorboard_proxy import METHODS, ask_tensorboard, tensorboard_port
+from indextts.webui.serving.routes import METHODS, ask_tensorboard, tensorboard_port
 from tests.running_jobs import wait_until_over
 from tests.waiting import wait_until
 

@@ -19,7 +19,7 @@ from indextts.projects.project import DEMO, Project, project_names, read_setting
 from indextts.webui.data import tab as data
 from indextts.webui.events import CheckedBlocks, on
 from indextts.webui.language import CHOOSE_JS, LANGUAGES, current_language, t, use_language
-from indextts.webui.layout import labelled, orientation
+from indextts.webui.layout import labelled, orientation, small_button
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
 from indextts.webui.page import EVERY_TAB, TICK_S, Page
@@ -103,7 +103,7 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
                 container=False,
                 elem_id="language",
             )
-            theme = gr.Button(t("app.theme"), size="sm", elem_id="theme", elem_classes="quiet")
+            theme = small_button("app.theme", "theme", elem_classes="quiet")
         theme.click(None, None, None, js=SWITCH_THEME)
         restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
 

@@ -62,6 +62,10 @@ def labelled(text: str, id: str) -> dict[str, Any]:
     return {"label": t(text), "elem_id": id, **help}
 
 
+def small_button(text: str, id: str, **options: Any) -> gr.Button:
+    return gr.Button(t(text), size="sm", elem_id=id, **options)
+
+
 def heading(title: str, lead: str = "", id: str | None = None) -> gr.HTML:
     """Build a heading above a sentence, both ids of texts; `id` is by default that of the title with "-"."""
     html = f"<h2>{escape(t(title))}</h2>" + (f"<p>{escape(t(lead))}</p>" if lead else "")

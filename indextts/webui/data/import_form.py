@@ -1,4 +1,4 @@
-"""Import section of tab 2: uploads, their tables, and metadata that the data do not contain.
+"""Import section of tab 2: uploads, their tables, metadata that the data do not contain, groups of voices.
 
 The answers apply to sources that are not imported yet, or to the chosen source; the columns that the user
 chooses in a table, to its source. The import stores them with each source.
@@ -7,6 +7,7 @@ chooses in a table, to its source. The import stores them with each source.
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from indextts.commands.data import ImportDataset
 from indextts.data.importing.hub import dataset_folder
 from indextts.data.importing.items import source_name
 from indextts.data.importing.speakers import ANSWERS_NAME, FIELDS, read_answers
+from indextts.data.importing.voices import RECORD_NAME, TABLE_NAME, VoiceRow, read_rows, rename_voice
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
-from indextts.webui.data import voices
 from indextts.webui.data.check_view import in_words
 from indextts.webui.data.import_outlook import import_outlook, numbers_html
 from indextts.webui.data.import_sources import (
@@ -34,15 +35,18 @@ from indextts.webui.data.import_sources import (
     with_choice,
     with_chosen_columns,
 )
+from indextts.webui.data.review_list import playable
 from indextts.webui.data.uploads import remove, store_uploads, upload_message, uploads_html
 from indextts.webui.devices import chosen_recognizers, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
-from indextts.webui.layout import columns, fields, fold, labelled
+from indextts.webui.layout import columns, fields, fold, labelled, small_button
+from indextts.webui.markup import sound_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start, refused
 from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
+from indextts.webui.serving.security import file_address
 from indextts.webui.view_versions import files_version, job_version, once
 
 HUB_FIELDS = ("hub", "hub_subset", "hub_split", "hub_revision", "max_hours", "speakers")
@@ -59,7 +63,7 @@ def build(page: Page) -> None:
         with main:
             numbers = gr.HTML(elem_id="data-numbers")
             inputs, stored, filled_for = _form(page)
-            voices.build(page)
+            build_voices(page)
         with side:
             stage = Stage(
                 "data",
@@ -112,12 +116,8 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
     with fold(t("data.texts"), "import-texts"), fields():
         options |= form_for(ImportDataset, TEXT_FIELDS)
     filled_for = kept_form(page, "data", ImportDataset, OPTIONS, list(options.values()))
-    removal = gr.Button(
-        t("data.remove_this_upload"),
-        size="sm",
-        elem_id="upload-remove",
-        elem_classes="quiet asks",
-        visible=False,
+    removal = small_button(
+        "data.remove_this_upload", "upload-remove", elem_classes="quiet asks", visible=False
     )
 
     def received(project: Project, paths: list[str] | None) -> tuple[Any, ...]:
@@ -320,3 +320,65 @@ def allowed_audio(page: Page, command: ImportDataset) -> dict[str, list[Path]]:
     if command.audio_root or manifest is None or not any(manifest.is_relative_to(root) for root in roots):
         return {}
     return {"audio_root": roots}
+
+
+MAX_VOICES = 50  # those with the most clips
+VOICES = {"voice": "", "name": "", "clips": "number", "minutes": "number", "closest": "", "listen": ""}
+
+
+def build_voices(page: Page) -> None:
+    """Build the table and the form below it; both are hidden without groups of voices."""
+    with gr.Column(visible=False, elem_id="voices") as section:
+        table = gr.HTML(elem_id="voices-table")
+        with fields("voices-fields"):
+            voice = gr.Dropdown([], label=t("data.voices.voice"), elem_id="voices-voice")
+            name = gr.Textbox(label=t("data.voices.name"), max_length=64, elem_id="voices-name")
+        button = small_button("data.voices.rename", "voices-rename")
+        message = gr.HTML(elem_id="voices-message")
+
+    def shown(project: Project) -> tuple[Any, ...]:
+        rows = read_rows(project.dataset)
+        choices = [f"{row.voice} ({row.speaker})" if row.speaker != row.voice else row.voice for row in rows]
+        options = list(zip(choices, (row.voice for row in rows), strict=True))
+        html = voices_html(project, rows)
+        return gr.Column(visible=bool(rows)), html, gr.Dropdown(choices=options, value=None)
+
+    def renamed(project: Project, chosen: str | None, typed: str) -> str:
+        if not chosen:
+            raise UserError(t("data.voices.no_voice"))
+        speaker = " ".join(typed.split())
+        if not speaker:
+            raise UserError(t("data.voices.no_name"))
+        rename_voice(project.dataset, chosen, speaker)
+        text = t("data.voices.renamed", voice=chosen, name=speaker)
+        return f'<p class="is-ready" role="status">{escape(text)}</p>'
+
+    page.watch(voices_version, shown, [section, table, voice])
+    on([button.click, name.submit], renamed, [page.project, voice, name], [message])
+
+
+def voices_version(project: Project) -> str:
+    """Return a version that changes with the groups and their names."""
+    return files_version(project.dataset / RECORD_NAME, project.dataset / TABLE_NAME)
+
+
+def voices_html(project: Project, rows: list[VoiceRow]) -> str:
+    """Return the groups with most clips as a table, with a typical and the farthest clip of each."""
+    if not rows:
+        return ""
+    heads = [(t(f"data.voices.{name}"), css) for name, css in VOICES.items()]
+    rows_html = [_voice_cells(project, row) for row in rows[:MAX_VOICES]]
+    more = t("data.voices.more", count=len(rows) - MAX_VOICES) if len(rows) > MAX_VOICES else ""
+    return (
+        f"<h3>{escape(t('data.voices.heading'))}</h3><p>{escape(t('data.voices.lead'))}</p>"
+        f"{table_html(heads, rows_html, 'voices')}"
+        f'<p class="remark">{escape(more)}</p>'
+    )
+
+
+def _voice_cells(project: Project, row: VoiceRow) -> list[str]:
+    closest = f"{row.closest} ({row.distance:.2f})" if row.closest and row.distance is not None else ""
+    files = (project.dataset / file for file in (row.sample_1, row.farthest) if file)
+    players = "".join(sound_html(file_address(path)) for file in files if (path := playable(project, file)))
+    cells = [row.voice, row.speaker, f"{row.clips:,}", f"{row.minutes:.1f}", closest]
+    return [*map(escape, cells), players]

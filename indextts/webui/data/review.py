@@ -41,7 +41,7 @@ from indextts.webui.data.review_rows import (
 from indextts.webui.events import on
 from indextts.webui.forms import with_choices
 from indextts.webui.language import t
-from indextts.webui.layout import fields, labelled
+from indextts.webui.layout import fields, labelled, small_button
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
@@ -74,11 +74,11 @@ def build(page: Page) -> None:
     with gr.Row(elem_id="review-paging"):
         gr.HTML(PLAYER, elem_id="review-player")
         count = gr.HTML(elem_id="review-count")
-        back = gr.Button(t("data.previous"), size="sm", interactive=False, elem_id="review-back")
-        forth = gr.Button(t("data.next"), size="sm", interactive=False, elem_id="review-forth")
-        seek = gr.Button(t("data.next_undecided"), size="sm", elem_id="review-seek")
+        back = small_button("data.previous", "review-back", interactive=False)
+        forth = small_button("data.next", "review-forth", interactive=False)
+        seek = small_button("data.next_undecided", "review-seek")
     gr.HTML(help_html(), elem_id="review-keys", js_on_load=RESTORE_AUTOPLAY)
-    export = gr.Button(t("data.export_manifest"), size="sm", elem_id="review-export")
+    export = small_button("data.export_manifest", "review-export")
     exported = gr.HTML(elem_id="review-exported")
     number = gr.Number(0, precision=0, minimum=0, visible="hidden", elem_id="review-page")
     shown, answer, followed = (gr.Textbox(visible="hidden", container=False, show_label=False) for _ in "123")

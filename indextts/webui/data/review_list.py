@@ -54,15 +54,9 @@ def list_html(project: Project, rows: Sequence[Row], name: str = "") -> str:
     """Return the rows of a page; with a new `name`, the browser chooses the first clip to decide."""
     if not rows:
         return empty_html(t("data.no_clips"))
-    heads = (
-        (t("data.headers.clip"), "unseen"),
-        (t("data.headers.text"), ""),
-        (t("data.headers.speaker"), "wide-only"),
-        (t("data.headers.duration"), "number wide-only"),
-        (t("data.headers.reasons"), ""),
-        (t("data.headers.verdict"), ""),
-    )
-    head = "".join(f'<th class="{css}">{escape(text)}</th>' for text, css in heads)
+    css = {"clip": "unseen", "text": "", "speaker": "wide-only", "duration": "number wide-only"}
+    heads = ((t(f"data.headers.{name}"), css.get(name, "")) for name in (*css, "reasons", "verdict"))
+    head = "".join(f'<th class="{kind}">{escape(text)}</th>' for text, kind in heads)
     body = "".join(row_html(project, row) for row in rows)
     return (
         f'<table class="list clips" role="grid" data-project="{escape(project.root.name)}" '

@@ -34,13 +34,7 @@ OPTIONS = "#tokenizer/normalizer"
 MAX_FORMS_SHOWN = 50
 MAX_CLIPS_SHOWN = 3
 MAX_FORM_CHARS = 200
-HEADERS = (
-    ("texts.headers.form", ""),
-    ("texts.headers.kind", ""),
-    ("texts.headers.texts", "number"),
-    ("texts.headers.hours", "number"),
-    ("texts.headers.examples", "wide-only"),
-)
+HEADERS = {"form": "", "kind": "", "texts": "number", "hours": "number", "examples": "wide-only"}
 
 # A click on a link sends its form to the editor of tab 3, which the link opens. A click on a button sends an
 # option, whose texts are corrected.
@@ -91,7 +85,7 @@ def _leftovers_html(project: Project, report: TextReport) -> str:
     )
     num_more = report.num_leftovers - min(MAX_FORMS_SHOWN, len(report.leftovers))
     more = f'<p class="remark">{html.escape(t("texts.more", count=f"{num_more:,}"))}</p>' if num_more else ""
-    heads = [*((t(name), css) for name, css in HEADERS), ("", "number")]
+    heads = [*((t(f"texts.headers.{name}"), css) for name, css in HEADERS.items()), ("", "number")]
     lead = f'<p class="lead">{html.escape(t("texts.leftovers_lead"))}</p>'
     return f"{title}{lead}{table_html(heads, rows, 'texts')}{more}"
 

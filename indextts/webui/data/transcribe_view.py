@@ -25,7 +25,7 @@ from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
-from indextts.webui.layout import columns, fields, fold, heading, labelled
+from indextts.webui.layout import columns, fields, fold, heading, labelled, small_button
 from indextts.webui.markup import Tile, table_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
@@ -54,12 +54,8 @@ def build(page: Page) -> None:
             )
             message = gr.HTML(elem_id="raw-message")
             listed = gr.HTML(elem_id="raw-recordings")
-            removal = gr.Button(
-                t("data.remove_recordings"),
-                size="sm",
-                elem_id="raw-remove",
-                elem_classes="quiet asks",
-                visible=False,
+            removal = small_button(
+                "data.remove_recordings", "raw-remove", elem_classes="quiet asks", visible=False
             )
             asr = gr.Textbox(**labelled("data.two_recognizers", "transcribe-asr"), lines=2)
             with fields():

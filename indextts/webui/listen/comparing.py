@@ -51,13 +51,7 @@ from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start, 
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version
 
-HEADERS = (
-    "listen.headers.checkpoint_a",
-    "listen.headers.checkpoint_b",
-    "listen.headers.votes_for_a",
-    "listen.headers.votes_for_b",
-    "listen.headers.no_difference",
-)
+HEADERS = ("checkpoint_a", "checkpoint_b", "votes_for_a", "votes_for_b", "no_difference")
 FOLLOW_TEXT = "(typed, now) => window.followText(typed, now)"  # page_files/page.js
 
 
@@ -228,7 +222,7 @@ def tally_html(project: Project, render: Render | None) -> str:
     rows = tally(votes(project))
     if not rows:
         return judged
-    heads = [(t(id), "number" * (place > 1)) for place, id in enumerate(HEADERS)]
+    heads = [(t(f"listen.headers.{name}"), "number" * (place > 1)) for place, name in enumerate(HEADERS)]
     cells = [(*(escape(model_title(str(one))) for one in row[:2]), *map(str, row[2:])) for row in rows]
     return f"{judged}<h3>{escape(t('listen.votes'))}</h3>{table_html(heads, cells)}"
 

@@ -38,7 +38,7 @@ from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, NoticeKind, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.serving.export_zip import exported_files
+from indextts.webui.serving.routes import exported_files
 from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import files_version
 

@@ -26,7 +26,7 @@ from indextts.webui.devices import device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
-from indextts.webui.layout import columns, fields, labelled
+from indextts.webui.layout import columns, fields, labelled, small_button
 from indextts.webui.listen.saved_models import (
     fields_of,
     find_recording,
@@ -55,7 +55,7 @@ def build(page: Page) -> None:
             with fields():
                 form = list(form_for(Serve, FIELDS).values())
             key = gr.Textbox(**labelled("listen.key", "serve-key"), interactive=False, buttons=["copy"])
-            new_key = gr.Button(t("listen.new_key"), size="sm", elem_id="serve-new-key")
+            new_key = small_button("listen.new_key", "serve-new-key")
         with side:
             stage = Stage(
                 STAGE,

@@ -27,20 +27,14 @@ from indextts.runs.checkpoints import (
 from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.layout import heading
+from indextts.webui.layout import heading, small_button
 from indextts.webui.markup import empty_html, sent
 from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.run_progress import epoch_from_one, read_run
 from indextts.webui.view_versions import files_version
 
-HEADERS = {  # text: class of the cells
-    "monitor.headers.checkpoint": "",
-    "monitor.headers.step": "number",
-    "monitor.headers.epoch": "number",
-    "monitor.headers.validation_mel_loss": "number",
-    "monitor.headers.size": "number",
-    "monitor.headers.saved": "",
-}
+NUMBERS = ("step", "epoch", "validation_mel_loss", "size")
+HEADERS = {"checkpoint": "", **dict.fromkeys(NUMBERS, "number"), "saved": ""}  # with the class of the cells
 ACTIONS = {"listen": "monitor.listen", "export": "monitor.export"}
 NOTES = ("is_best", "is_best_heard", "is_latest", "is_pinned")
 
@@ -50,9 +44,7 @@ def build(page: Page, cards: gr.HTML) -> None:
     heading("monitor.checkpoints")
     table = gr.HTML(elem_id="checkpoint-table", js_on_load=SEND_CLICKS)
     with gr.Row(elem_id="checkpoint-trash"):
-        restore = gr.Button(
-            t("monitor.restore_trash"), visible=False, size="sm", elem_id="checkpoint-restore"
-        )
+        restore = small_button("monitor.restore_trash", "checkpoint-restore", visible=False)
         empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty", elem_classes="asks")
     listed = [table, restore, empty]
     shared = [shared_choice(page, what) for what in ACTIONS]
@@ -85,7 +77,9 @@ def table_html(project: Project, found: Sequence[Checkpoint]) -> str:
     if not found:
         return empty_html(t("monitor.none_yet"))
     losses = validation_losses(read_run(project.run_dir))
-    head = "".join(f'<th class="{css}">{escape(t(text))}</th>' for text, css in HEADERS.items())
+    head = "".join(
+        f'<th class="{css}">{escape(t(f"monitor.headers.{name}"))}</th>' for name, css in HEADERS.items()
+    )
     rows = (_row(project, each, losses.get((each.part or 0, each.step or 0))) for each in found)
     return (
         f'<table class="list checkpoints"><thead><tr>{head}'
@@ -104,8 +98,8 @@ def _row(project: Project, each: Checkpoint, loss: float | None) -> str:
         shown_time(each.time),
     ]
     data = "".join(
-        f'<td class="{css}" data-label="{escape(t(text))}">{cell}</td>'
-        for (text, css), cell in zip(list(HEADERS.items())[1:], cells, strict=True)
+        f'<td class="{css}" data-label="{escape(t(f"monitor.headers.{name}"))}">{cell}</td>'
+        for (name, css), cell in zip(list(HEADERS.items())[1:], cells, strict=True)
     )
     marks = "".join(f"<em>{escape(note)}</em>" for note in notes)
     texts = ACTIONS | {"pin": "monitor.unpin" if each.is_pinned else "monitor.pin"}

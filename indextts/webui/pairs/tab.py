@@ -36,14 +36,7 @@ HISTOGRAMS = (
 )
 SPLITS = {"train": "pairs.for_training", "val": "pairs.for_validation"}
 MAX_SPEAKERS = 50  # shown
-HEADERS = {
-    "pairs.speaker": "",
-    "pairs.pairs": "number",
-    "pairs.share_percent": "number",
-    "pairs.target_hours": "number",
-    "pairs.other_voices": "number",
-    "pairs.without_prompt": "number",
-}
+HEADERS = ("speaker", "pairs", "share_percent", "target_hours", "other_voices", "without_prompt")
 
 
 def build(page: Page) -> None:
@@ -133,4 +126,4 @@ def speakers_html(summary: PairSummary) -> str:
         )
         for one in summary.speakers[:MAX_SPEAKERS]
     )
-    return table_html([(t(text), css) for text, css in HEADERS.items()], rows)
+    return table_html([(t(f"pairs.{name}"), "number" * (name != "speaker")) for name in HEADERS], rows)

@@ -1,7 +1,7 @@
 """Base models and new projects in tab 1: published files with their download, and the form of a project."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -43,23 +43,6 @@ DEMO_BASE = "demo"  # a choice of the base: the small model of the demo, which n
 OPEN_DATA = "() => { location.hash = 'data'; }"
 
 
-@dataclass(frozen=True)
-class NewProject:
-    """Values of the form.
-
-    Args:
-        folder: "" derives it from the title.
-        base: the folder of a published model in the workspace, or DEMO_BASE.
-        other_base: a folder that replaces it.
-    """
-
-    title: str
-    base: str | None
-    language: str | None
-    folder: str
-    other_base: str
-
-
 def build(page: Page) -> None:
     """Build the form; it creates a project, selects it and opens tab 2."""
     published = [(t("project.published_model", name=base.title), base.folder) for base in bases()]
@@ -79,7 +62,7 @@ def build(page: Page) -> None:
             other = gr.Textbox(**labelled("project.other_base", "new-other-base"))
         button = gr.Button(t("project.create"), elem_id="project-start")
     form: list[Any] = [title, base, language, folder, other]
-    created = on([button.click], lambda *values: create(page, NewProject(*values)), form, [page.project])
+    created = on([button.click], partial(create, page), form, [page.project])
     created.success(None, None, None, js=OPEN_DATA)
 
 
@@ -92,14 +75,21 @@ def language_choices() -> list[tuple[str, str]]:
     ]
 
 
-def create(page: Page, form: NewProject) -> gr.Dropdown:
-    """Create a project and select it; a UserError for a value that is missing, wrong or taken."""
-    title = " ".join(form.title.split())
+def create(
+    page: Page, title: str, base_folder: str | None, language: str | None, folder: str, other_base: str
+) -> gr.Dropdown:
+    """Create a project and select it; a UserError for a value that is missing, wrong or taken.
+
+    Args:
+        base_folder: of a published model in the workspace, or DEMO_BASE; `other_base` replaces it.
+        folder: "" derives it from the title.
+    """
+    title = " ".join(title.split())
     if not is_title(title):
         raise UserError(t(TITLE_RULE, max=MAX_TITLE_CHARS))
-    name = form.folder.strip() or folder_name(title, page.workspace)
+    name = folder.strip() or folder_name(title, page.workspace)
     _check_name(page, title, name)
-    chosen, train = form.other_base.strip() or form.base, {}
+    chosen, train = other_base.strip() or base_folder, {}
     if chosen == DEMO_BASE:
         demo = read_settings(DEMO)
         base, train = demo.base, demo.train  # the trainer's own settings suit large models
@@ -111,7 +101,7 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         is_chosen = base == page.workspace / published.folder
         if is_chosen and not all((base / file).is_file() for file in files):
             raise UserError(t("project.no_base", name=published.title))
-    settings = make_settings(name=name, title=title, language=form.language, base=base, train=train)
+    settings = make_settings(name=name, title=title, language=language, base=base, train=train)
     copy_base_files(Project(root), settings)
     return gr.Dropdown(choices=titled_projects(page.workspace), value=name)
 

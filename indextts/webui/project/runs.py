@@ -24,13 +24,7 @@ MAX_ROWS = 5
 MAX_POINTS = 60
 WIDTH, HEIGHT, MARGIN = 108, 24, 3  # of a sparkline, in pixels
 EVERY_S = 10.0
-HEADERS = {
-    "runs.run": "",
-    "runs.validation": "",
-    "runs.best": "number",
-    "runs.step": "number",
-    "runs.state": "",
-}
+HEADERS = {"run": "", "validation": "", "best": "number", "step": "number", "state": ""}
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ def runs_html(rows: Sequence[RunRow]) -> str:
     """Return the last runs as a table, "" without any."""
     if not rows:
         return ""
-    table = table_html([(t(id), css) for id, css in HEADERS.items()], map(_cells, rows))
+    table = table_html([(t(f"runs.{name}"), css) for name, css in HEADERS.items()], map(_cells, rows))
     return f'<h2>{escape(t("runs.heading"))}</h2><div class="scrolled">{table}</div>'
 
 

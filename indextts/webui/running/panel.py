@@ -34,7 +34,7 @@ from indextts.projects.readings import apply_edited_readings
 from indextts.system.amounts import shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t, t_or, text_of
-from indextts.webui.layout import fold
+from indextts.webui.layout import fold, small_button
 from indextts.webui.markup import link_html
 from indextts.webui.page import Page
 from indextts.webui.running.log_box import LogBox, log_values
@@ -123,9 +123,7 @@ class _Panel:
             visible=False,
             elem_id=f"{name}-after",
         )
-        self.unqueue = gr.Button(
-            t("jobs.remove_from_queue"), visible=False, size="sm", elem_id=f"{name}-unqueue"
-        )
+        self.unqueue = small_button("jobs.remove_from_queue", f"{name}-unqueue", visible=False)
         self.status = gr.Textbox(
             label=t("jobs.status"),
             show_label=False,

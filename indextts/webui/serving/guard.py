@@ -56,7 +56,7 @@ OF_THE_PAGE = re.compile(
     re.DOTALL,
 )
 ZIPPED = re.compile(r"/(?:$|assets/|page_files/)")
-UPLOAD = re.compile(r"/gradio_api/upload/?")  # uploads.py limits each file
+UPLOAD = re.compile(r"/gradio_api/upload/?")  # routes.py limits each file
 
 MAX_LOGIN_BYTES = 4 * 1024
 MAX_REQUEST_BYTES = 8 * 1024 * 1024

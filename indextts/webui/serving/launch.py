@@ -40,9 +40,9 @@ from indextts.system.addresses import is_loopback
 from indextts.system.log_lines import VisibleStream
 from indextts.webui.layout import DOCS
 from indextts.webui.serving.connections import limited_server
-from indextts.webui.serving.export_zip import send_export
 from indextts.webui.serving.front_end import served_assets
 from indextts.webui.serving.guard import Guard
+from indextts.webui.serving.routes import METHODS, ask_tensorboard, receive_upload, send_export
 from indextts.webui.serving.security import (
     WILDCARD_ADDRESSES,
     AcceptedHosts,
@@ -51,8 +51,6 @@ from indextts.webui.serving.security import (
     login,
     trusted_proxies,
 )
-from indextts.webui.serving.tensorboard_proxy import METHODS, ask_tensorboard
-from indextts.webui.serving.uploads import receive_upload
 
 PAGE_FILES = Path(__file__).parent.parent / "page_files"  # fonts, style and scripts
 OWN_SCRIPT = "page.js"  # all scripts of page_files as one

@@ -1,7 +1,7 @@
 """Folder of the files that the page receives: uploads, and Gradio's copies of what players show. No Gradio.
 
     WORKSPACE/.received/        mode 0700: other users of the machine cannot read it
-      .part-RANDOM/             an upload that arrives; removed when it ends in any way (uploads.py)
+      .part-RANDOM/             an upload that arrives; removed when it ends in any way (routes.py)
       DIGEST/NAME               a file that arrived, until the page moves it into a project
 
 A page removes files that nobody has touched for MAX_AGE_S, at its start and while it runs.

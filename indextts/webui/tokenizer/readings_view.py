@@ -186,14 +186,8 @@ NUM_EXAMPLES = 3
 MAX_ROWS_SHOWN = 300
 EXAMPLE_CHARS = 30  # on each side of the written form
 MATCHES = ("word", "prefix", "number")
-HEADERS = (
-    ("readings.headers.written", ""),
-    ("readings.headers.spoken", ""),
-    ("readings.headers.match", "wide-only"),
-    ("readings.headers.language", "wide-only"),
-    ("readings.headers.texts", "number"),
-    ("readings.headers.examples", "examples"),
-)
+WIDE = {"match": "wide-only", "language": "wide-only"}
+HEADERS = {"written": "", "spoken": "", **WIDE, "texts": "number", "examples": "examples"}
 
 
 @dataclass(frozen=True)
@@ -239,7 +233,8 @@ def table_html(project: Project, settings: ProjectSettings, chosen: str = "") ->
     more = ""
     if len(rows) > MAX_ROWS_SHOWN:
         more = f'<p class="remark">{html.escape(t("readings.more", count=len(rows) - MAX_ROWS_SHOWN))}</p>'
-    return markup.table_html([(t(name), css) for name, css in HEADERS], cells, "readings", clicks) + more
+    heads = [(t(f"readings.headers.{name}"), css) for name, css in HEADERS.items()]
+    return markup.table_html(heads, cells, "readings", clicks) + more
 
 
 def _cells(row: ReadingRow, usage: Usage | None) -> list[str]:

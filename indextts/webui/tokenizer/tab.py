@@ -20,7 +20,7 @@ from indextts.text.size_summary import read_summary, summary_path
 from indextts.webui.events import on
 from indextts.webui.forms import form_for
 from indextts.webui.language import field_help, field_title, t
-from indextts.webui.layout import columns, fields, fold, heading
+from indextts.webui.layout import columns, fields, fold, heading, small_button
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
@@ -53,7 +53,7 @@ def build(page: Page) -> None:
             with fold(t("tokenizer.normalizer"), "normalizer"):
                 with fields():
                     options = list(form_for(ExtendTokenizer, OPTIONS).values())
-                keep = gr.Button(t("tokenizer.keep_pieces"), size="sm", elem_id="keep-pieces")
+                keep = small_button("tokenizer.keep_pieces", "keep-pieces")
                 kept = gr.HTML(elem_id="keep-pieces-note")
             curve = gr.HTML(elem_id="tokenizer-curve")
             heading("tokenizer.try_a_sentence")

@@ -19,6 +19,7 @@ from indextts.runs.directory import BEST
 from indextts.runs.restore_rows import HELD, HELD_AUTOMATIC, Kind, RestoreRow
 from indextts.system.messages import Message
 from indextts.webui.language import field_title, t, text_of
+from indextts.webui.layout import small_button
 from indextts.webui.run_progress import duration, read_run
 
 AUTO = "auto"  # the newest checkpoint, an empty path
@@ -57,9 +58,7 @@ class ResumeCard:
                     elem_id="train-resume-path",
                 )
             self.plan = gr.HTML(elem_id="train-plan", padding=False)
-            self.read = gr.Button(
-                t("training.read_checkpoint"), size="sm", visible=False, elem_id="train-read"
-            )
+            self.read = small_button("training.read_checkpoint", "train-read", visible=False)
         # no Python function: both values are known in the browser, and the form reports their change anyway;
         # `input` and not `change`: `card_values` sets the menu too, which must not overwrite a typed path
         self.menu.focus(None, [self.menu], None, js=REMEMBER_JS)

@@ -32,7 +32,7 @@ from indextts.system.yaml_files import read_if_valid
 from indextts.webui.events import on
 from indextts.webui.forms import draft_path, form_for, read_draft, store_draft
 from indextts.webui.language import field_title, t
-from indextts.webui.layout import fields, fold, labelled
+from indextts.webui.layout import fields, fold, labelled, small_button
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import (
@@ -90,13 +90,9 @@ class SettingsForm:
                 show_label=False,
                 container=False,
             )
-            self.use = gr.Button(
-                t("training.use_recipe"), size="sm", visible=False, elem_id="train-use-recipe"
-            )
-            self.reset = gr.Button(t("training.reset"), size="sm", visible=False, elem_id="train-reset")
-            self.theirs = gr.Button(
-                t("training.other_browser"), size="sm", visible=False, elem_id="train-theirs"
-            )
+            self.use = small_button("training.use_recipe", "train-use-recipe", visible=False)
+            self.reset = small_button("training.reset", "train-reset", visible=False)
+            self.theirs = small_button("training.other_browser", "train-theirs", visible=False)
             _search()
         self.source = gr.HTML(elem_id="train-source", padding=False)
         self.fields: dict[str, Component] = {}
@@ -396,7 +392,7 @@ def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
     with fields():
         other = gr.Dropdown([], **labelled("training.other_project", "train-other"))
         share = gr.Number(DEFAULT_SHARE, **labelled("training.other_share", "train-other-share"))
-        add = gr.Button(t("training.add_other"), size="sm", elem_id="train-add-other")
+        add = small_button("training.add_other", "train-add-other")
 
     def added(own: Project, chosen: str | None, typed_share: float | None, *typed: str) -> list[str]:
         if chosen not in others_with_pairs(page.workspace, own):
