@@ -111,14 +111,12 @@ class Launch(Command):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Additional environment variables of the processes."""
         if not self.gpus:
             return {}
         # CUDA numbers the fastest GPU 0 by default, and nvidia-smi numbers GPUs by bus position
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": self.gpus}
 
     def on_other_nodes(self) -> Iterable["Launch"]:
-        """Yield the launches of all other machines."""
         for rank in range(self.nodes):
             if rank != self.node_rank:
                 yield self.model_copy(update={"node_rank": rank})

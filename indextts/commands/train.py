@@ -192,12 +192,10 @@ class Train(Command):
 
     @property
     def train_files(self) -> tuple[PairsFile, ...]:
-        """The files of --train-manifest."""
         return parse_files(self.train_manifest)
 
     @property
     def val_files(self) -> tuple[PairsFile, ...]:
-        """The files of --val-manifest."""
         return parse_files(self.val_manifest)
 
     @property

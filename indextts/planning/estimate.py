@@ -50,7 +50,6 @@ class DiskNeed:
 
 
 def disk_need(facts: StartFacts, *, steps: int) -> DiskNeed:
-    """Return the disk space that `steps` more steps need."""
     settings = facts.settings
     present = [
         (path, meta)
@@ -101,12 +100,10 @@ class Estimate:
 
     @property
     def samples_per_step(self) -> float:
-        """Mean number of pairs in a step."""
         return self.facts.pairs.size.num_samples / max(1, self.steps_per_epoch)
 
     @property
     def positions_per_step(self) -> float:
-        """Mean number of positions in a step."""
         return self.facts.pairs.size.num_positions / max(1, self.steps_per_epoch)
 
     @property

@@ -48,7 +48,6 @@ class PairsSize:
 
     @property
     def mean(self) -> float:
-        """Mean positions of a sample."""
         return self.size.num_positions / max(1, self.size.num_samples)
 
     def most_positions(self, batch_size: int, batch_tokens: int) -> int:

@@ -130,7 +130,6 @@ def run_preflight(
 
 
 def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
-    """Return a message if the machine lacks GPUs or cores that the launch needs."""
     present = [gpu.number for gpu in machine.gpus]
     missing = sorted(set(launch.gpu_numbers) - set(present))
     if missing and not present:
@@ -200,7 +199,6 @@ def useless_settings(expected: Estimate) -> list[Message]:
 
 
 def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:
-    """Return a message if the disk has no space for the checkpoints."""
     if disk.fits:
         return None
     values = {

@@ -97,7 +97,6 @@ class StartFacts:
 
     @property
     def size(self) -> ModelSize:
-        """Size of the model with these settings."""
         return model_size(
             self.config,
             base_size=self.base_size,
@@ -209,7 +208,6 @@ class StartFacts:
         return fixed_share(self.conditions, settings.step_pairs * pairs.mean)
 
     def _choose_batch(self) -> Proposal:
-        """Return the chosen token budget, accumulation and recomputation."""
         settings, pairs, num_processes = self.settings, self.pairs, self.num_processes
         typed, gpu = settings.model_fields_set, self.machine.gpu
         fields: dict[str, Any] = {}

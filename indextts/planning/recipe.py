@@ -49,7 +49,6 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def label(self) -> str:
-        """The id of its name."""
         return f"planning.recipe_{self.id}"
 
     @property

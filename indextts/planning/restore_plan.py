@@ -125,7 +125,6 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
 
 
 def _has_same_tokens(meta: CheckpointMeta, run: RunFacts, settings: dict[str, Any]) -> bool:
-    """Return whether the training pairs have the content and the tokens of the checkpoint's."""
     before, now = pairs_files(meta.settings, meta.manifests), pairs_files(settings, run.manifests)
     return (
         contents(before["train_manifest"]) == contents(now["train_manifest"])

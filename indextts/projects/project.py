@@ -225,7 +225,6 @@ class Project:
 
     @property
     def base(self) -> Base:
-        """The published model that the project starts from."""
         return base_in(self.config.parent)
 
     @property

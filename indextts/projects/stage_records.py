@@ -52,7 +52,6 @@ def _without_readings(commands: list[list[str]]) -> list[list[str]]:
 
 
 def write_record(project: Project, plan: StagePlan, seconds: float) -> None:
-    """Record that a stage finished, with the present files."""
     record = stage_record(project, plan.name)
     record.parent.mkdir(exist_ok=True)
     write_json(record, {"commands": argvs(plan), "files": _files(plan), "seconds": seconds})
@@ -73,7 +72,6 @@ def _files(plan: StagePlan) -> dict[str, list[int] | None]:
 
 
 def stamp(path: Path) -> list[int] | None:
-    """Return size and modification time, as STAGE.json stores them."""
     if not path.is_file():
         return None
     found = file_stamp(path)

@@ -89,7 +89,6 @@ def fields_from(command: type[Command], names: Sequence[str], values: Sequence[A
 
 
 def project_values(command: type[Command], names: Iterable[str], settings: Mapping[str, Any]) -> list[Any]:
-    """Return the values of the fields `names` from a project's settings."""
     return [settings.get(name, command.model_fields[name].default) for name in names]
 
 

@@ -26,7 +26,6 @@ class Tile:
 
 
 def tiles_html(tiles: Iterable[Tile]) -> str:
-    """Return tiles side by side."""
     cells = (
         f'<div class="tile {tile.level}"><dt>{escape(tile.name)}</dt>'
         f"<dd>{link_html(tile.link, tile.value) if tile.link else escape(tile.value)}"
@@ -37,7 +36,6 @@ def tiles_html(tiles: Iterable[Tile]) -> str:
 
 
 def facts_html(facts: Iterable[tuple[str, str]]) -> str:
-    """Return names and values as two columns."""
     cells = (f"<dt>{escape(name)}</dt><dd>{wrapping(value)}</dd>" for name, value in facts)
     return f'<dl class="facts">{"".join(cells)}</dl>'
 

@@ -287,12 +287,7 @@ def follow_shared_choice(
     *,
     opens: bool = True,
 ) -> None:
-    """Select in this tab what an earlier tab shares.
-
-    Args:
-        choice_of: returns the choice for a shared name, None if there is none.
-        opens: open this tab at the choice.
-    """
+    """Select what an earlier tab shares, if `choice_of` finds it, and open this tab there."""
 
     def choose(project: Project, stamped_name: str) -> Any:
         wanted = choice_of(project, stamped_name.partition(" ")[2])

@@ -142,7 +142,6 @@ class Progress:
 
     @property
     def saved_text(self) -> str:
-        """The newest saved step in words."""
         return t("monitor.not_saved") if self.saved_step is None else t("monitor.saved", step=self.saved_step)
 
 
@@ -152,7 +151,6 @@ def epoch_from_one(epoch: int, samples_done: int | None = None) -> int:
 
 
 def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
-    """Return the progress of the run with these lines at the time `now`."""
     if not lines:
         return Progress()
     starts = (index for index in reversed(range(len(lines))) if lines[index]["kind"] == "start")

@@ -54,14 +54,11 @@ MARKS: dict[State, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class ListedStage:
-    """A stage of a project, and its tab."""
-
     name: Stage
     tab: str
 
     @property
     def title(self) -> str:
-        """Id of the title of its tab."""
         return f"tab.{self.tab}"
 
 
@@ -111,7 +108,6 @@ class StageState:
 
 
 def stage_states(project: Project) -> list[StageState]:
-    """Return all stages in order."""
     settings = read_project(project)
     demo = newest_job(project, DEMO_JOB)
     found = [_state(project, plan_stage(project, settings, stage.name), demo) for stage in STAGES]
@@ -135,7 +131,6 @@ def next_link(project: Project, last: Literal["train", "export"] = "train") -> t
 
 
 def stages_version(project: Project) -> str:
-    """Return a version that changes with the state of any stage."""
     return " ".join(f"{each.state}{each.changed or ''}{each.last_start}" for each in stage_states(project))
 
 
@@ -151,12 +146,7 @@ def tab_marks(found: list[StageState]) -> str:
 
 
 def stages_html(found: Sequence[StageState], facts: Sequence[str], is_way: bool = True) -> str:
-    """Return the stages as a list, each with a link to its tab.
-
-    Args:
-        facts: a fact for each stage, "" without one.
-        is_way: say what to do; False for stages that one job runs.
-    """
+    """Return the stages as a list with links and facts; `is_way` is False for those that one job runs."""
     items = (_item(each, fact, is_way) for each, fact in zip(found, facts, strict=True))
     return f'<ol class="way">{"".join(items)}</ol>'
 
@@ -225,7 +215,6 @@ def _newest_job_at(project: Project, stage: Stage, demo: Job | None) -> Job | No
 
 
 def _was_complete_before(project: Project, plan: StagePlan, job: Job) -> bool:
-    """Return whether the files of a stage were complete before this job began."""
     if any(other.state == "finished" for other in list_jobs(project, plan.name)):
         return True
     if stage_record(project, plan.name).exists():

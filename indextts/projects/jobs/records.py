@@ -125,7 +125,6 @@ def _names(project: Project) -> list[str]:
 
 
 def _ended_job(folder: Path) -> Job | None:
-    """Return the job in a folder if it has a valid exit.json."""
     try:
         return _read_ended(folder, file_stamp(folder / "exit.json"))
     except OSError:

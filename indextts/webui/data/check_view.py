@@ -163,7 +163,6 @@ def in_words(project: Project, job: Job) -> tuple[str, Sequence[tuple[str, str]]
 
 
 def _outlook(page: Page, project: Project, command: CheckData) -> Outlook:
-    """Return what the check reads and writes, and how long the ratings take."""
     if not project.manifest.is_file():
         nothing = Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")
         return Outlook(blockers=[nothing])
@@ -199,14 +198,12 @@ def _rating_time(project: Project) -> str:
 
 
 def _is_current(project: Project, overview: Overview) -> bool:
-    """Return whether the data did not change after this check."""
     checked = (check_folder(project.manifest) / OVERVIEW_NAME).stat().st_mtime
     is_older = project.manifest.stat().st_mtime <= checked
     return is_older and len(utterances_of(project.manifest)) == overview.num_utterances
 
 
 def checked_version(project: Project) -> str:
-    """Return a version that changes with the imported data and with the files of the check."""
     folder = check_folder(project.manifest)
     files = (project.manifest, review_file(project.manifest), folder / OVERVIEW_NAME, folder / REPORT_NAME)
     return f"{job_version(project, 'check')} {files_version(*files)}"
@@ -285,7 +282,6 @@ def _text_or(id: str, values: Mapping[str, Any], otherwise: str) -> str:
 
 
 def reasons_html(project: Project, overview: Overview) -> str:
-    """Return the reasons with their counts, each with a link to its clips."""
     heading = f"<h2>{html.escape(t('data.to_decide'))}</h2>"
     if not overview.reasons:
         return f"{heading}<p>{html.escape(t('data.nothing_to_decide'))}</p>"

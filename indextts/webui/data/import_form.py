@@ -198,7 +198,6 @@ def _connect_tables(
 
 
 def tables_version(project: Project) -> str:
-    """Return a version that changes with the uploads, the settings, and the answers of past imports."""
     stored = (project.root / "project.json", project.dataset / ANSWERS_NAME)
     return files_version(project.uploads, *project.uploaded(), *stored)
 
@@ -212,7 +211,6 @@ def uploaded(project: Project) -> tuple[Any, ...]:
 
 
 def named_paths(settings: ProjectSettings) -> str:
-    """Return the manifest and the sources of a project, one in a line."""
     return "\n".join(map(str, filter(None, [settings.manifest, *settings.data.get("source", [])])))
 
 
@@ -358,7 +356,6 @@ def build_voices(page: Page) -> None:
 
 
 def voices_version(project: Project) -> str:
-    """Return a version that changes with the groups and their names."""
     return files_version(project.dataset / RECORD_NAME, project.dataset / TABLE_NAME)
 
 

@@ -75,7 +75,6 @@ def import_outlook(project: Project, commands: Sequence[Command]) -> Outlook:
 
 
 def numbers_html(project: Project) -> str:
-    """Return the imported data as tiles."""
     if not project.manifest.is_file():
         return empty_html(f"{t('data.nothing_imported')} {t('data.import_lead')}")
     durations = sorted(utterance.duration_s for utterance in utterances_of(project.manifest))

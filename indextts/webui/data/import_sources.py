@@ -163,7 +163,6 @@ def column_blockers(sources: Sequence[ImportSource]) -> list[Notice]:
 
 
 def advice(table: TablePreview) -> str:
-    """Return what to do about a table that is not decided."""
     return table.problem or ", ".join(
         filter(None, (t_or(f"data.choose_column.{name}", "") for name in table.missing))
     )

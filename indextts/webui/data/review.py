@@ -119,7 +119,6 @@ def build(page: Page) -> None:
 
 
 def refresh_version(project: Project) -> str:
-    """Return a version that changes with the imported data, and when a job that writes them ends."""
     jobs = (job_version(project, stage) for stage in WRITERS)
     return " ".join([files_version(project.manifest), *jobs])
 
@@ -217,12 +216,7 @@ def act(project: Project, measure: str, serial: int, values: Sequence[str]) -> l
 
 
 def follow(project: Project, measure: str, shown: str, followed: str) -> list[str]:
-    """Return the rows of the page that decisions changed since they were sent, and the totals.
-
-    Args:
-        shown: what the browser shows, as `show_page` returned it.
-        followed: the last answer of this function.
-    """
+    """Return the rows that decisions changed since `followed`, the last answer, and the totals."""
     review = read_review(project)
     if review is None:
         return ["", ""]
@@ -301,7 +295,6 @@ def _filter(choices: Sequence[tuple[str, str]], *filters: Any) -> Filter:
 
 
 def _limits(measure: str | None, low: str, high: str) -> list[Any]:
-    """Return the fields for the limits of a measure, hidden without one."""
     return [gr.Textbox(value, visible=bool(measure)) for value in (low, high)]
 
 

@@ -119,7 +119,6 @@ def marked_pair(text: str, heard: str) -> tuple[str, str]:
 
 
 def _marked(text: str, places: set[int]) -> str:
-    """Return a text as HTML with marks on the characters at these places."""
     runs = groupby(enumerate(text), key=lambda item: item[0] in places)
     parts = ((is_marked, escape("".join(char for _, char in run))) for is_marked, run in runs)
     return "".join(f"<mark>{part}</mark>" if is_marked else part for is_marked, part in parts)

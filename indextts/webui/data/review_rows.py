@@ -130,7 +130,6 @@ def other_reading(review: Review, place: int) -> str:
 
 
 def cleaned_text(record: Mapping[str, Any] | None) -> str:
-    """Return the scores of a cleaning, and whether its result is used."""
     if record is None:
         return ""
     text = "data.cleaned_used" if record["is_used"] else "data.cleaned_unused"
@@ -144,7 +143,6 @@ def page_of(review: Review, places: Places, number: int) -> tuple[int, int]:
 
 
 def page_to_decide(review: Review, places: Places, after: int) -> int:
-    """Return the number of the next page with a clip to decide."""
     return 1 + review.first_undecided(places, after * ROWS_PER_PAGE) // ROWS_PER_PAGE
 
 
@@ -170,12 +168,10 @@ def measure_choices(review: Review | None) -> list[tuple[str, str]]:
 
 
 def measure_name(measure: str) -> str:
-    """Return the name of a measure with its unit; an unknown measure unchanged."""
     return t_or(f"data.measures.{measure}", measure)
 
 
 def reason_name(reason: str) -> str:
-    """Return the name of a reason; an unknown reason unchanged."""
     return t_or(f"data.reasons.{reason}", reason)
 
 

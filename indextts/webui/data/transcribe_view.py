@@ -162,7 +162,6 @@ def commands(
 
 
 def recordings_html(project: Project) -> str:
-    """Return the uploaded recordings as a table; "" without any."""
     found = _files_in(project.recordings)
     if not found:
         return ""

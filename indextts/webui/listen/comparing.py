@@ -210,7 +210,6 @@ def show(project: Project, number: float | None) -> list[Any]:
 
 
 def next_number(project: Project, number: float | None) -> int:
-    """Return the number of the next text; the first follows the last."""
     render = newest_render(project, is_comparison=True)
     count = len(render.sides[0]) if render else 1
     return int(number or 0) % count + 1

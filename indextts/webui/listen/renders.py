@@ -164,7 +164,6 @@ def votes(project: Project) -> list[Vote]:
 
 
 def vote_on(project: Project, render: Render, number: int) -> Vote | None:
-    """Return the vote on text `number` of a render, or None."""
     return next((v for v in votes(project) if (v.render, v.number) == (render.name, number)), None)
 
 

@@ -160,7 +160,6 @@ def report_html(folder: Path) -> str:
 
 
 def scores_html(rows: Sequence[Row]) -> str:
-    """Return a row for each checkpoint and group, the recordings first."""
     titles = [
         *(t(f"listen.scores.{name}") for name in ("step", "clips")),
         *(t(f"listen.scores.{id}", name=name) for id in ("cer", "times") for name in rows[0].cer),

@@ -218,7 +218,6 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, play
 
 
 def voices_version(project: Project) -> str:
-    """Return a version that changes with the clips and the uploaded voices."""
     return files_version(project.manifest, project.listen / "voices")
 
 
@@ -313,7 +312,6 @@ def watch_speakers(page: Page, menus: Sequence[gr.Dropdown], show: Callable[...,
 
 
 def known_speakers(project: Project, now: str | Sequence[str] | None) -> gr.Dropdown:
-    """Return the models of the run and the adapters; the selection stays."""
     return with_choices(speaker_choices(project), now, partial(kept_choice, project))
 
 
@@ -327,7 +325,6 @@ def watch_voices(page: Page, menu: gr.Dropdown) -> None:
 
 
 def known_voices(project: Project, now: str | None, emotion: str | None) -> tuple[Any, Any]:
-    """Return the available voices for voice and emotion; the selection stays."""
     found = voice_choices(project)
     return with_choices(found, now), with_choices([(t("listen.same_as_voice"), NO_CHOICE), *found], emotion)
 

@@ -30,5 +30,4 @@ def build(page: Page) -> None:
 
 
 def empty_state(project: Project) -> str:
-    """Return the sentence for a run without checkpoints, with a link to the next step; else ""."""
     return "" if models(project) else empty_html(t("listen.empty"), *next_link(project))

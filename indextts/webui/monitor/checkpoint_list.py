@@ -59,12 +59,10 @@ def build(page: Page, cards: gr.HTML) -> None:
 
 
 def version(project: Project) -> str:
-    """Return a version that changes when a checkpoint is saved, pinned or removed."""
     return files_version(project.run_dir, project.run_dir / TRASH)
 
 
 def shown(project: Project) -> list[Any]:
-    """Return the table and the buttons that restore and empty the trash."""
     in_trash = bytes_in_trash(project.run_dir)
     return [
         table_html(project, list_checkpoints(project.run_dir)),

@@ -104,12 +104,10 @@ def plot_id(metric: str) -> str:
 
 
 def version(project: Project) -> str:
-    """Return a version that changes with the metrics, at most every REDRAWN_EVERY_S seconds."""
     return throttled_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
 
 
 def known_runs(page: Page, project: Project, now: list[str]) -> gr.Dropdown:
-    """Return the selector of other runs, with the choices that still exist."""
     choices = comparable(page.workspace, project)
     kept = [choice for choice in now if choice in [value for _, value in choices]]
     # keep the value if possible, because the user may have changed it meanwhile

@@ -55,7 +55,6 @@ class MachineState:
 
 
 def read_machine(folder: Path) -> MachineState:
-    """Return the current state of the machine, with the disk that contains `folder`."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
     used, total = memory.total - memory.available, memory.total
     limit, in_container = container_limit(), container_use()

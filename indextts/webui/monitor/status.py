@@ -43,7 +43,6 @@ def build_empty(page: Page) -> None:
 
 
 def build(page: Page) -> None:
-    """Build the tiles, Stop, and a notice if the trainer is gone."""
     with gr.Row(elem_id="monitor-top"):
         tiles = gr.HTML(elem_id="monitor-summary")
         stop = gr.Button(t("jobs.stop"), visible=False, elem_id="monitor-stop")
@@ -109,7 +108,6 @@ def run_tiles(project: Project) -> list[Tile]:
 
 
 def step_tile(found: Progress) -> Tile:
-    """Return the last logged step, its epoch, and the newest saved step."""
     if found.step is None:
         return Tile(t("monitor.headers.step"), UNKNOWN)
     value = f"{found.step:,}"
@@ -147,7 +145,6 @@ def time_tile(found: Progress, job: Job | None, gone: bool, now: float) -> Tile:
 
 
 def best_tile(lines: list[Line], now: float) -> Tile:
-    """Return the best validation loss, and when it was measured."""
     best = best_validation(run_of(lines))
     if best is None:
         return Tile(t("monitor.tiles.best"), UNKNOWN)
@@ -167,7 +164,6 @@ def machine_tile(workspace: Path, project: Project) -> Tile:
 
 
 def gpu_tile(gpus: list[GpuState]) -> Tile:
-    """Return the mean load and the memory of these GPUs."""
     busy = [gpu.percent for gpu in gpus if gpu.percent is not None]
     value = f"{sum(busy) / len(busy):.0f} %" if busy else UNKNOWN
     used, total = sum(gpu.used_bytes for gpu in gpus), sum(gpu.total_bytes for gpu in gpus)
@@ -248,7 +244,6 @@ def _checked(project: Project, _version: str) -> Sequence[Finding]:
 
 
 def health_tile(project: Project) -> Tile:
-    """Return the number of problems and warnings, as a link to the cards."""
     found = findings(project)
     numbers = {level: sum(each.level == level for each in found) for level in FOUND}
     words = [t(FOUND[level], number=number) for level, number in numbers.items() if number]
@@ -269,7 +264,6 @@ def health_tile(project: Project) -> Tile:
 
 
 def cards_html(project: Project, found: Sequence[Finding]) -> str:
-    """Return the cards; empty without findings."""
     cards = "".join(card_html(project, finding) for finding in found)
     return f'<div class="cards">{cards}</div>' if found else ""
 

@@ -114,7 +114,6 @@ def plots_html(summary: PairSummary) -> str:
 
 
 def speakers_html(summary: PairSummary) -> str:
-    """Return pairs and speech of each speaker as a table."""
     rows = (
         (
             escape(one.speaker),

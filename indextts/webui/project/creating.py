@@ -131,7 +131,6 @@ PRESENT = ("checked", "there")
 
 
 def build_base(page: Page) -> None:
-    """Build the line, and the fold with the download and its files."""
     line = gr.HTML(elem_id="base-model")
     with fold(t("project.published_files"), "published"):
         base = component_for(DownloadCheckpoints, "base", PROPOSED.name)
@@ -186,7 +185,6 @@ def summary_html(page: Page) -> str:
 
 
 def published_rows(page: Page) -> list[list[str]]:
-    """Return base, state, place, size and purpose of each published file."""
     return [
         [base.title, t(STATES[state]) if state in STATES else state, place, size, t(PURPOSES[purpose])]
         for base in bases()

@@ -53,7 +53,6 @@ def run_dirs(project: Project) -> list[Path]:
 
 
 def runs_version(project: Project) -> str:
-    """Return a version that changes with the runs, at most every EVERY_S seconds while one grows."""
     folders = run_dirs(project)
     states = (f"{is_training(folder)} {(folder / 'exit.json').exists()}" for folder in folders)
     return " ".join(
@@ -82,7 +81,6 @@ def best_point(points: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
 
 
 def runs_html(rows: Sequence[RunRow]) -> str:
-    """Return the last runs as a table, "" without any."""
     if not rows:
         return ""
     table = table_html([(t(f"runs.{name}"), css) for name, css in HEADERS.items()], map(_cells, rows))

@@ -156,7 +156,6 @@ def stage_fact(project: Project, stage: str) -> str:
 
 
 def facts_version(project: Project) -> str:
-    """Return a version that changes with the facts; during training, every RUN_EVERY_S seconds."""
     paths = [project.manifest, project.tokenizer, project.utterances("train"), project.pairs("train")]
     run = throttled_version(project.run_dir / "metrics.jsonl", RUN_EVERY_S)
     return f"{files_version(*paths, project.export)} {run}"

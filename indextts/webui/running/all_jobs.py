@@ -66,7 +66,6 @@ def _last_part(word: str) -> str:
 
 
 def hint(project: Project) -> str:
-    """Return the hint that is shown while no row is chosen."""
     return html.escape(t("jobs.choose" if any(job_folders(project)) else "jobs.none_yet"))
 
 

@@ -145,10 +145,6 @@ def with_next_step(outlook: Outlook, states: Sequence[StageState], stage: str) -
     """Return the outlook with one blocker for all missing outputs: the one of the project's next step.
 
     Unchanged if all stages of the project are done: then other files were chosen, and the blockers name them.
-
-    Args:
-        states: of all stages of the project.
-        stage: whose outlook it is.
     """
     step, absent = step_to_take(states), [each for each in outlook.blockers if each.kind == "missing"]
     if step is None or step.stage.name == stage or not absent:

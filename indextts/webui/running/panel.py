@@ -95,12 +95,7 @@ class Stage:
 
 
 class _Panel:
-    """Components of a run panel.
-
-    Attributes:
-        confirmed: hidden; the `loss_key` of the outlook that the first click confirmed.
-        onward: a link that leads on from the state of the job.
-    """
+    """Components of a run panel; `confirmed` has the `loss_key` that a first click confirmed."""
 
     def __init__(self, stage: Stage) -> None:
         name = stage.name
@@ -149,7 +144,6 @@ class _Panel:
 
     @property
     def of_job(self) -> list[Component]:
-        """The components that `show_job` fills."""
         buttons = [self.stop, self.stop_now, self.unqueue]
         return [self.status, *buttons, self.bar, self.onward, self.log.source, self.log.note]
 
@@ -236,7 +230,6 @@ def describe(job: Job | None) -> str:
 
 
 def error_of(job: Job) -> str:
-    """Return the error line of a program, "" if there is none."""
     is_alone = job.launch.num_processes == 1
     by_launcher = 0 if is_alone else LAUNCHERS_LINES + LINES_A_PROCESS * job.launch.processes
     lines = tail(job.log, LAST_LINES + by_launcher).splitlines()

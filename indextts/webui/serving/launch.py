@@ -234,7 +234,6 @@ def _public_link(command: WebUI) -> str:
 def _say_where(
     command: WebUI, share_url: str, hosts: AcceptedHosts, credentials: tuple[str, str] | None
 ) -> None:
-    """Print the URL, and the password if it was generated."""
     loopback = WILDCARD_ADDRESSES.get(command.host.strip("[]"))
     shown_host = loopback or in_url(command.host)
     if loopback:

@@ -40,12 +40,7 @@ def _counts(pairs: Path, tokenizer: Path, _version: str) -> Counts:
 def pieces_html(
     title: str, tokenizer: Tokenizer, sentence: str, base_size: int, counts: Counts = None
 ) -> str:
-    """Return the pieces of `sentence` with a title and their number.
-
-    Args:
-        base_size: ids from here on are new pieces.
-        counts: of the training texts.
-    """
+    """Return the pieces of a sentence, new from the id `base_size` on, with their counts in the training."""
     spoken = tokenizer.normalize(sentence)
     ids, pieces = tokenizer.encode_normalized(spoken), tokenizer.normalized_pieces(spoken)
     appended = tokenizer.appended_ids(base_size)

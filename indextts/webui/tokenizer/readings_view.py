@@ -96,7 +96,6 @@ def build(page: Page) -> None:
 
 
 def readings_version(project: Project) -> str:
-    """Return a version that changes with the readings and with the texts that they are counted in."""
     files = (project.readings, project.manifest, *overlay_files(project.manifest))
     return f"{files_version(*files)} {job_version(project, 'tokenizer')}"
 
@@ -192,8 +191,6 @@ HEADERS = {"written": "", "spoken": "", **WIDE, "texts": "number", "examples": "
 
 @dataclass(frozen=True)
 class Usage:
-    """The texts that a reading changes, and some of them."""
-
     num_texts: int
     examples: tuple[str, ...]
 

@@ -88,7 +88,6 @@ def build(page: Page) -> None:
 
 
 def prepare(project: Project, settings: ProjectSettings, size: float | None, *values: Any) -> Start:
-    """Return the commands, with the sizes before and after."""
     options = dict(zip(OPTIONS, values, strict=True))
     asked = settings.with_fields("tokenizer", target_size=int(size or 0)).with_fields("normalizer", **options)
     commands = plan_stage(project, asked, "tokenizer").commands
@@ -135,7 +134,6 @@ def curve_html(project: Project) -> str:
 
 
 def project_values(project: Project) -> list[Any]:
-    """Return the target size and the normaliser options of the project."""
     settings = read_project(project)
     chosen = NormalizerFlags(**settings.normalizer)
     size = settings.tokenizer.get("target_size") or None  # empty for an automatic one

@@ -66,7 +66,6 @@ class ResumeCard:
 
     @property
     def shown(self) -> list[Component]:
-        """The components that `card_values` fills."""
         return [self.title, self.menu, self.plan, self.read]
 
 

@@ -141,12 +141,7 @@ def connect_settings(
     inputs: Sequence[Component],
     command: Callable[..., tuple[Train, Launch]],
 ) -> gr.Textbox:
-    """Connect menu and reset; return the component with the name of the project in the form.
-
-    Args:
-        inputs: the components of NAMES.
-        command: called with the project and the values of `inputs`.
-    """
+    """Connect menu and reset to the inputs of NAMES; return the component with the name of their project."""
 
     def fill(project: Project, before: str) -> list[Any]:
         values = filled(project, read_project(project))
@@ -387,7 +382,6 @@ MANIFESTS = ("train_manifest", "val_manifest")
 
 
 def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
-    """Build the section and connect it to the fields of the pairs."""
     _name("training.other_data")
     with fields():
         other = gr.Dropdown([], **labelled("training.other_project", "train-other"))

@@ -115,7 +115,6 @@ def build_proof(
 
 
 def proof_html(project: Project) -> str:
-    """Return verdict and answers of the newest proof."""
     checks = [Check.model_validate(line) for _, line in json_lines_if_any(project.proof / NAME)]
     notices = [Notice(text_of(one.message), kind="finished" if one.is_good else "problem") for one in checks]
     return outlook_html(Outlook(blockers=notices), is_ready=False)
