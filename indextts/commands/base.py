@@ -70,3 +70,8 @@ def _problem(command: type[Command], details: ErrorDetails) -> str:
 
 def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def typed_flag(name: str, value: object) -> str:
+    """Return a flag with its value, as it would be typed."""
+    return flag_of(name if value else f"no_{name}") if isinstance(value, bool) else f"{flag_of(name)}={value}"

@@ -78,7 +78,8 @@ class Launch(Command):
                 f"--nodes {self.nodes}: pass --endpoint too, the address of machine 0 and a free port of it, "
                 f"such as 10.0.0.1:{DEFAULT_PORT}"
             )
-        if self.endpoint and not _is_endpoint(self.endpoint):
+        found = HOST.fullmatch(self.endpoint)
+        if self.endpoint and not (found and int(found[3] or DEFAULT_PORT) in range(1, 1 << 16)):
             raise UserError(
                 f"--endpoint {self.endpoint!r}: pass the name or address of machine 0 and a port, such as "
                 f"10.0.0.1:{DEFAULT_PORT}"
@@ -131,8 +132,3 @@ def launch_of(fields: dict[str, Any]) -> Launch:
         return Launch(**fields)
     except UserError as error:
         raise UserError(f"launch: {error}") from None
-
-
-def _is_endpoint(text: str) -> bool:
-    found = HOST.fullmatch(text)
-    return found is not None and (found[3] is None or 0 < int(found[3]) < 1 << 16)

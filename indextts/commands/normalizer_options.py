@@ -1,9 +1,5 @@
 """Options of the text normaliser, and their fingerprint.
 
-    NormalizerChoices    the choices that both of the others have
-    NormalizerFlags      the flags of a command; the readings are a file (indextts/text/readings.py reads it)
-    NormalizerOptions    what `normalize` takes; the readings are rows
-
 `NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
 with the same fingerprint were normalised in the same way. `record` lists both, as JSON:
 
@@ -69,7 +65,7 @@ class Reading(NamedTuple):
 
 
 class NormalizerChoices(Options):
-    """Choices of the normaliser, all but `language` for Amharic; the first value is the default."""
+    """What flags and options share, all but `language` for Amharic; the first value is the default."""
 
     language: str = Field("am", title="Language")
     """ISO 639 code of the language of the texts, such as am, ko or sw."""

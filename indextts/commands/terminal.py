@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import tyro
 
-from indextts.commands.base import Command, flag_of
+from indextts.commands.base import Command, typed_flag
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.train import Train
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
@@ -111,12 +111,7 @@ def to_argv(command: Command) -> list[str]:
         value = getattr(command, name)
         if value == field.default and name not in kept:
             continue
-        if isinstance(value, bool):
-            argv.append(flag_of(name) if value else flag_of(f"no_{name}"))
-        elif isinstance(value, list):
-            argv += [f"{flag_of(name)}={item}" for item in value]
-        else:
-            argv.append(f"{flag_of(name)}={value}")
+        argv += [typed_flag(name, item) for item in (value if isinstance(value, list) else [value])]
     return argv
 
 

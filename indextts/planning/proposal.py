@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from indextts.commands.base import flag_of
+from indextts.commands.base import typed_flag
 from indextts.commands.terminal import with_typed
 from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig
@@ -67,13 +67,7 @@ class Proposal:
 
     def flags(self, names: Iterable[str] | None = None) -> list[str]:
         """Return fields as they would be typed, by default all."""
-        shown = {name: self.fields[name] for name in (self.fields if names is None else names)}
-        return [
-            flag_of(name if value else f"no_{name}")
-            if isinstance(value, bool)
-            else f"{flag_of(name)}={value}"
-            for name, value in shown.items()
-        ]
+        return [typed_flag(name, self.fields[name]) for name in (self.fields if names is None else names)]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ TABS = {  # by their ids
 # The address has the project, see page_files/page.js; without it, the first project is open.
 RESTORE_PROJECT = "() => new URLSearchParams(location.search).get('project') ?? ''"
 REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
-SWITCH_THEME = "() => window.switchTheme()"
 
 
 def build_app(command: WebUI) -> gr.Blocks:
@@ -104,7 +103,7 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
                 elem_id="language",
             )
             theme = small_button("app.theme", "theme", elem_classes="quiet")
-        theme.click(None, None, None, js=SWITCH_THEME)
+        theme.click(None, None, None, js="() => window.switchTheme()")
         restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
 
         def known_projects(name: str) -> gr.Dropdown:
@@ -112,15 +111,7 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
             names = [folder for _, folder in found]
             return gr.Dropdown(choices=found, value=name if name in names else names[0])
 
-        shown = on(
-            (),
-            known_projects,
-            [wanted],
-            [chosen],
-            after=restored,
-            latest=True,
-            queue=False,
-        )
+        shown = on((), known_projects, [wanted], [chosen], after=restored, latest=True, queue=False)
         marks = gr.HTML(elem_classes="style-only", elem_id="tab-marks")
         page.of_tab(EVERY_TAB).watch(
             stages_version, lambda project: tab_marks(stage_states(project)), [marks]

@@ -41,7 +41,7 @@ NUMBERS = (int, float, bool, float | None)
 ON, OFF = "on", "off"  # of a switch that is automatic otherwise
 
 
-def component_for(command: type[Command], name: str, value: object = None) -> Component:
+def component_for(command: type[Command], name: str, value: Any = None) -> Component:
     """Return the component of a field, with `value` or the default; an automatic field is empty."""
     field = command.model_fields[name]
     is_automatic = name in command.automatic
@@ -54,23 +54,17 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
         "elem_id": f"{command.__name__}-{name}",
     }
     if is_automatic and kind is bool:
-        choice: Any = "" if value is None else as_shown_automatic(value)
         choices = [(t("forms.automatic"), ""), (t("forms.on"), ON), (t("forms.off"), OFF)]
-        return gr.Dropdown(choices=choices, value=choice, **common)
+        return gr.Dropdown(choices, value="" if value is None else as_shown_automatic(value), **common)
     if kind is bool:
         return gr.Checkbox(value=bool(value), **common)
     if get_origin(kind) is Literal:
-        choice = value
-        return gr.Dropdown(choices=list(get_args(kind)), value=choice, **common)
+        return gr.Dropdown(list(get_args(kind)), value=value, **common)
     if get_origin(kind) is list and get_origin(get_args(kind)[0]) is Literal:
-        several: Any = value
-        return gr.Dropdown(
-            choices=list(get_args(get_args(kind)[0])), value=several, multiselect=True, **common
-        )
+        return gr.Dropdown(list(get_args(get_args(kind)[0])), value=value, multiselect=True, **common)
     if kind in (int, float, float | None):
-        number: Any = value
         common |= {"placeholder": t("forms.automatic")} if is_automatic else {}
-        return gr.Number(value=number, precision=0 if kind is int else None, **common)
+        return gr.Number(value=value, precision=0 if kind is int else None, **common)
     return gr.Textbox(value=as_shown(value), lines=2 if kind == list[str] else 1, **common)
 
 

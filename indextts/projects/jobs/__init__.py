@@ -9,7 +9,7 @@
                         "launcher": arguments between python and each program, usually none,
                         "environment": {name: value} added for the programs only,
                         "launch": {field: value}, the source of both (indextts/commands/launching.py),
-                        "form": {field: value}, "versions": {"python", "torch", "gradio", "commit"},
+                        "versions": {"python", "torch", "gradio", "commit"},
                         "after": folder of the job to wait for, or null,
                         "save_s", "kill_s": seconds between the phases of a stop,
                         "began": unix time of the start of the first command,

@@ -49,7 +49,6 @@ class Job(BaseModel, frozen=True):
     argvs: tuple[tuple[str, ...], ...]
     started: Seconds
     runner: Process
-    form: dict[str, Any] = {}
     versions: dict[str, str] = {}
     after: Path | None = None
     began: Seconds | None = None

@@ -2,21 +2,18 @@
 
 import fcntl
 import os
-import re
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
 from threading import Thread
-from typing import Any, get_args
-
-from pydantic_core import to_jsonable_python
+from typing import get_args
 
 from indextts.commands.app import Stage
 from indextts.commands.base import Command
@@ -43,10 +40,6 @@ RUNNER = Path(__file__).resolve().with_name("runner.py")
 
 SCRIPT_NAME = "command.sh"
 TIME_FORMAT = "%Y%m%d_%H%M%S"  # of the names of folders
-SECRET_NAME = re.compile(
-    r"(^|[_-])(password|passwd|passphrase|secret|secrets|credentials|webhook|api_?key|auth|token|cookie)($|[_-])",
-    re.IGNORECASE,
-)  # whole words of a field name: "tokenizer" and "num_text_tokens" do not match
 
 
 def start_job(
@@ -55,7 +48,6 @@ def start_job(
     commands: Sequence[Command],
     *,
     after: Path | None = None,
-    form: Mapping[str, Any] | None = None,
     launch: Launch = ALONE,
 ) -> Job:
     """Start the commands in the background, one after another; return when the job can be stopped.
@@ -63,7 +55,6 @@ def start_job(
     Args:
         after: the folder of a job of any project. The new job waits for its end, runs if it finished, and
             ends with "not_started" otherwise.
-        form: the values of the page's form, stored without passwords and other secrets.
         launch: launches each command.
 
     Raises:
@@ -74,7 +65,6 @@ def start_job(
         with _lock(project.jobs):
             _check_no_other_is_active(project, stage, after)
             folder = _make_folder(project.jobs, stage)
-            kept = {name: value for name, value in (form or {}).items() if not SECRET_NAME.search(name)}
             argvs = [[command.program, *to_argv(command)] for command in commands]
             record = {
                 "stage": stage,
@@ -83,7 +73,6 @@ def start_job(
                 "environment": launch.environment,
                 "launch": launch.model_dump(mode="json"),
                 "started": time.time(),
-                "form": to_jsonable_python(kept),
                 "versions": versions(),
                 "after": str(after.resolve()) if after else None,
                 "save_s": files.SAVE_S,

@@ -53,14 +53,7 @@ def build(page: Page) -> None:
             )
             plots, table = gr.HTML(elem_id="pairs-plots"), gr.HTML(elem_id="pairs-table")
         with side:
-            stage = Stage(
-                "pairs",
-                "pairs.build_pairs",
-                prepare,
-                form,
-                onward=CONTINUE,
-                filled_for=filled_for,
-            )
+            stage = Stage("pairs", "pairs.build_pairs", prepare, form, onward=CONTINUE, filled_for=filled_for)
             stage_panel(page, stage)
     page.watch(once, show, [numbers, plots, table], [split], also=[split.change], result_of=["pairs"])
 

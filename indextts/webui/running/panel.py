@@ -16,6 +16,7 @@ server starts only what it has checked itself:
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,19 +175,14 @@ def stage_panel(page: Page, stage: Stage) -> gr.Button:
                 raise UserError(full[0].text)
         if stage.store_settings is not None:
             stage.store_settings(project, found.commands)
-        form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
-        start_job(project, stage.name, found.commands, after=job_before, form=form, launch=found.launch)
+        start_job(project, stage.name, found.commands, after=job_before, launch=found.launch)
         return [*show_job(project, stage, ""), gr.Button(interactive=False), ""]
 
     def show(chosen: Project, wanted: str) -> Any:
         return show_job(stage.home(chosen), stage, wanted)
 
-    def ask_to_stop(chosen: Project, wanted: str) -> Any:
-        stop_job(active_job(stage.home(chosen), stage.name))
-        return show(chosen, wanted)
-
-    def stop_now(chosen: Project, wanted: str) -> Any:
-        kill_job(active_job(stage.home(chosen), stage.name))
+    def end(how: Callable[[Job], None], chosen: Project, wanted: str) -> Any:
+        how(active_job(stage.home(chosen), stage.name))
         return show(chosen, wanted)
 
     def leave_the_queue(chosen: Project, wanted: str) -> Any:
@@ -197,8 +193,8 @@ def stage_panel(page: Page, stage: Stage) -> gr.Button:
     shown, wanted = panel.of_job, panel.log.wanted
     starting = [page.project, panel.after, stage.filled_for or page.project, panel.confirmed, *stage.inputs]
     on([panel.start.click], start, starting, [*shown, panel.start, panel.confirmed], waits_for_programs=True)
-    on([panel.stop.click], ask_to_stop, [page.project, wanted], shown)
-    on([panel.stop_now.click], stop_now, [page.project, wanted], shown)
+    on([panel.stop.click], partial(end, stop_job), [page.project, wanted], shown)
+    on([panel.stop_now.click], partial(end, kill_job), [page.project, wanted], shown)
     on([panel.unqueue.click], leave_the_queue, [page.project, wanted], shown)
 
     def version(chosen: Project) -> str:

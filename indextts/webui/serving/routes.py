@@ -35,7 +35,6 @@ from indextts.webui.language import t
 logger = logging.getLogger(__name__)
 
 PART = ".part-"
-NOT_WRITTEN = "data.upload_not_written"
 
 
 async def receive_upload(request: Request, folder: Path, max_file_bytes: int) -> Response:
@@ -58,7 +57,7 @@ async def receive_upload(request: Request, folder: Path, max_file_bytes: int) ->
         if error.errno not in DISK_FULL_ERRNOS:
             raise
         logger.warning("%s: an upload cannot be written: %s", folder, error.strerror)
-        return PlainTextResponse(t(NOT_WRITTEN, problem=error.strerror), status_code=507)
+        return PlainTextResponse(t("data.upload_not_written", problem=error.strerror), status_code=507)
 
 
 def _kept(path: Path, folder: Path) -> Path:

@@ -1,10 +1,5 @@
 """Users of the page, allowed folders, declared proxies, and links to files.
 
-    Roots.inside     a typed path -> the resolved file, or a UserError
-    accepted_hosts   host names of the page (guard.py)
-    trusted_proxies  addresses whose forwarding headers count (guard.py)
-    login            user and password of the page, or None
-
 A client can call every handler over HTTP, whatever the page shows. So every handler checks its paths, and
 opens only the result of `Roots.inside`. Files of the workspace are served in place. No Gradio here.
 """
@@ -34,9 +29,6 @@ logger = logging.getLogger(__name__)
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback address that they include
 GENERATED_USER = "amharic"
-NO_PATH = "paths.no_path"
-NOT_A_PATH = "paths.not_a_path"
-OUTSIDE = "paths.outside"
 LONGEST_NAME = 255  # bytes, of a file on Linux
 MIN_PASSWORD_CHARACTERS = 12
 
@@ -61,7 +53,7 @@ class Roots:
         """
         text = str(typed or "").strip()
         if not text:
-            raise UserError(t(NO_PATH, what=what, roots=self))
+            raise UserError(t("paths.no_path", what=what, roots=self))
         try:
             path = (self.workspace / text).resolve()
             if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
@@ -72,9 +64,9 @@ class Roots:
             ValueError,
             RuntimeError,
         ):  # a NUL byte, a lone surrogate, circular symlinks, or a name that is too long
-            raise UserError(t(NOT_A_PATH, what=what, path=text, roots=self)) from None
+            raise UserError(t("paths.not_a_path", what=what, path=text, roots=self)) from None
         if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
-            raise UserError(t(OUTSIDE, what=what, path=text, roots=self))
+            raise UserError(t("paths.outside", what=what, path=text, roots=self))
         return path
 
     def __str__(self) -> str:

@@ -181,9 +181,6 @@ def connect_settings(
             chosen |= shortened(wanted, expected.total_steps)
         return [*_settings_of(chosen), recipe_html(recipe)]
 
-    def reset(project: Project) -> list[Any]:
-        return [*_settings_of(own(project)), ""]
-
     filled_for = page.fill(fill, inputs)
 
     def differ(project: Project, filled_with: str, *values: Any) -> gr.Button:
@@ -206,7 +203,7 @@ def connect_settings(
     # `change` event would then fill the form again and undo what was typed
     on([settings.menu.input], choose, [page.project, settings.menu, *inputs], shown)
     on([settings.use.click], use, [page.project, *inputs], shown)
-    on([settings.reset.click], reset, [page.project], shown)
+    on([settings.reset.click], lambda project: choose(project, OWN), [page.project], shown)
     return filled_for
 
 
