@@ -57,8 +57,6 @@ class Base:
 
     Attributes:
         name: as stored in checkpoints.
-        title: the published name.
-        condition: what the speaker condition of the GPT is.
         codes_per_second: semantic codes of a second of speech; speech features are 50.
         trained_languages: codes of the languages that the published model speaks, where it has language rows.
         extended_file: name of an extended tokenizer in a project.
@@ -68,7 +66,6 @@ class Base:
         letter_case: the case in which the official program reads Latin letters in Amharic; "keep" is the
             case of the text.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
-        has_duration_factor: whether speech can be made slower or faster.
         official_page: command of the official page, which replaces an incomplete model folder by the
             published one.
         weight_names: weights that only the GPT of this base has.

@@ -123,7 +123,6 @@ class NormalizerOptions(NormalizerChoices):
     Args:
         letter_case: of the letters that have one. No flag: it follows the base (`Base.letter_case`), and a
             tokenizer that records none was built for upper case.
-        rules_off: names of rules that are not applied.
         readings: in a fixed order, so that the order in their file does not matter.
     """
 

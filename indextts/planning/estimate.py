@@ -30,7 +30,6 @@ class DiskNeed:
     Args:
         num_at_most: largest number of checkpoints at the same time: those kept, the best ones, and the new
             one, which is written before an old one is deleted.
-        num_present: checkpoints of the run that are already on the disk.
     """
 
     checkpoint_bytes: int

@@ -40,9 +40,7 @@ class MachineFacts:
 
     Args:
         gpus: a single process uses the first; several processes use one each.
-        num_cores: cores that this process may use.
         memory_bytes: memory of the machine or the limit of its container, whichever is less.
-        has_native_bfloat16: the CPU supports bfloat16 natively.
     """
 
     gpus: tuple[GpuFacts, ...]

@@ -55,7 +55,6 @@ class Preflight:
     """Result of the preflight checks.
 
     Args:
-        problems: any of them blocks the start.
         estimate: None if a problem makes it impossible.
         resumed: the restore plan; None for a new run, or if only the weights can decide.
     """

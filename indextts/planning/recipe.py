@@ -26,7 +26,6 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
         id: a stable name, for drafts, run files and model cards.
         origin: of the values, as the end of the id of a message.
         base: the model that it is for; empty for any.
-        gpu_gib: memory of the GPU that it needs.
         hours: of speech from which on it is chosen.
         is_measured: somebody has published a result with these settings.
         settings: values by field, None for an automatic one. Automatic fields that are missing are automatic;

@@ -94,6 +94,11 @@ def empty_html(text: str, link: str = "", link_text: str = "", css: str = "") ->
     return f'<p class="empty">{escape(text)}{onward}</p>'
 
 
+def remark_html(text: str) -> str:
+    """Return a remark below a part; "" for an empty one."""
+    return f'<p class="remark">{escape(text)}</p>' if text else ""
+
+
 def meter_html(share: float, text: str) -> str:
     """Return a progress bar above its text; `share` is from 0 to 1."""
     percent = min(100, max(0, int(100 * share)))

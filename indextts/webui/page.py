@@ -69,13 +69,9 @@ class Page:
     Args:
         project: its value is the name of the chosen project; an input of every handler.
         open_tab: its value is the id of the open tab.
-        timer: ticks every TICK_S.
         signals: hidden, outside of the tabs; see `signal`.
-        tab: the id of the tab that receives this page.
-        views: of all tabs.
         shared: hidden components through which a tab passes a choice to a later tab.
         changed: for each stage, a hidden component that changes after its form did; see `form_signal`.
-        forms: those that are filled when a project is chosen.
     """
 
     demo: gr.Blocks

@@ -126,7 +126,6 @@ class Progress:
         epoch: from 1; the log and the checkpoints count from 0.
         saved_step: of the newest complete checkpoint, None without one: what a resume would continue.
         ended: the reason in exit.json, None while the process may be running.
-        silent_s: since the last line.
         is_stale: no line for much longer than usual, and no exit.json either.
     """
 

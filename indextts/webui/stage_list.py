@@ -196,7 +196,11 @@ def _state(project: Project, plan: StagePlan, demo: Job | None) -> StageState:
             return StageState(stage, "stopped" if is_stopped else "failed")
     if not is_there:
         is_first = plan.name == STAGES[0].name
-        waits = (demo is not None and demo.is_active) or not (is_first or _can_start(project, plan))
+        optional = {project.tokenizer} if plan.name == "pairs" else set()
+        needed = (path for path, _ in _inputs(project, plan, optional | _overlays(project)))
+        waits = (demo is not None and demo.is_active) or not (
+            is_first or all(path.exists() for path in needed)
+        )
         return StageState(stage, "later" if waits else "ready")
     if changed:
         return StageState(stage, "outdated", changed)
@@ -228,12 +232,6 @@ def _is_unfinished(project: Project) -> bool:
     found = progress_of(read_run(project.run_dir), project.run_dir, time.time())
     is_short = found.step is not None and found.step < (found.total_steps or 0)
     return is_short and found.ended != "finished"
-
-
-def _can_start(project: Project, plan: StagePlan) -> bool:
-    """Return whether all files of earlier stages that a stage needs are there."""
-    optional = {project.tokenizer} if plan.name == "pairs" else set()
-    return all(path.exists() for path, _ in _inputs(project, plan, optional | _overlays(project)))
 
 
 def _inputs(project: Project, plan: StagePlan, without: set[Path]) -> Iterator[tuple[Path, Stage]]:

@@ -50,7 +50,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for, project_values
 from indextts.webui.language import field_title, shown_hours, t, text_of
 from indextts.webui.layout import columns, fields, fold, labelled
-from indextts.webui.markup import Tile, empty_html, link_html, sent, tiles_html
+from indextts.webui.markup import Tile, empty_html, link_html, remark_html, sent, tiles_html
 from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
 from indextts.webui.run_progress import job_bar
@@ -287,7 +287,7 @@ def reasons_html(project: Project, overview: Overview) -> str:
         return f"{heading}<p>{html.escape(t('data.nothing_to_decide'))}</p>"
     review = read_review(project) if review_file(project.manifest).is_file() else None
     rows = "".join(_reason_row(each, review) for each in overview.reasons)
-    remark = f'<p class="remark">{html.escape(t("data.several_reasons"))}</p>'
+    remark = remark_html(t("data.several_reasons"))
     return f'{heading}{remark}<table class="list reasons"><tbody>{rows}</tbody></table>'
 
 

@@ -42,7 +42,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, labelled, small_button
-from indextts.webui.markup import sound_html, table_html
+from indextts.webui.markup import remark_html, sound_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start, refused
 from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
@@ -369,7 +369,7 @@ def voices_html(project: Project, rows: list[VoiceRow]) -> str:
     return (
         f"<h3>{escape(t('data.voices.heading'))}</h3><p>{escape(t('data.voices.lead'))}</p>"
         f"{table_html(heads, rows_html, 'voices')}"
-        f'<p class="remark">{escape(more)}</p>'
+        f"{remark_html(more)}"
     )
 
 

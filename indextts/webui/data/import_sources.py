@@ -34,7 +34,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.text.transcript_marks import BRACKETS, KINDS
 from indextts.webui.language import t, t_or
-from indextts.webui.markup import table_html
+from indextts.webui.markup import remark_html, table_html
 from indextts.webui.running.outlook import Notice
 from indextts.webui.view_versions import files_version
 
@@ -216,9 +216,13 @@ def column_tables_html(sources: Sequence[ImportSource]) -> str:
             for table in source.preview.tables
         )
         more = t("data.more_tables", count=source.preview.num_more) if source.preview.num_more else ""
-        parts += [f"<h3>{escape(t('data.columns_of', source=source.path.name))}</h3>", *tables, _remark(more)]
+        parts += [
+            f"<h3>{escape(t('data.columns_of', source=source.path.name))}</h3>",
+            *tables,
+            remark_html(more),
+        ]
     if len(asked) > MAX_SOURCES:
-        parts.append(_remark(t("data.facts.more_sources", count=len(asked) - MAX_SOURCES)))
+        parts.append(remark_html(t("data.facts.more_sources", count=len(asked) - MAX_SOURCES)))
     return "".join(parts)
 
 
@@ -296,7 +300,7 @@ def _columns(source: ImportSource, table: TablePreview, *, is_first: bool) -> st
     return (
         f'<table class="list" data-source="{escape(source.key)}" data-file="{escape(table.files[0])}">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        + _remark(t("data.more_columns", count=more) if more else "")
+        + remark_html(t("data.more_columns", count=more) if more else "")
     )
 
 
@@ -322,7 +326,3 @@ def _dropdown(column: ColumnPreview) -> str:
 def _label(column: ColumnPreview) -> str:
     header = column.header if len(column.header) <= 40 else f"{column.header[:39]}…"
     return header or t("data.column_number", number=column.number)
-
-
-def _remark(text: str) -> str:
-    return f'<p class="remark">{escape(text)}</p>' if text else ""

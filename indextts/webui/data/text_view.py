@@ -25,7 +25,7 @@ from indextts.projects.readings import read_readings
 from indextts.text.ambiguity import OPTION_VALUES
 from indextts.webui.events import on
 from indextts.webui.language import field_title, shown_hours, t
-from indextts.webui.markup import link_html, sent, table_html
+from indextts.webui.markup import link_html, remark_html, sent, table_html
 from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.view_versions import files_version
 
@@ -84,7 +84,7 @@ def _leftovers_html(project: Project, report: TextReport) -> str:
         for row in report.leftovers[:MAX_FORMS_SHOWN]
     )
     num_more = report.num_leftovers - min(MAX_FORMS_SHOWN, len(report.leftovers))
-    more = f'<p class="remark">{html.escape(t("texts.more", count=f"{num_more:,}"))}</p>' if num_more else ""
+    more = remark_html(t("texts.more", count=f"{num_more:,}") if num_more else "")
     heads = [*((t(f"texts.headers.{name}"), css) for name, css in HEADERS.items()), ("", "number")]
     lead = f'<p class="lead">{html.escape(t("texts.leftovers_lead"))}</p>'
     return f"{title}{lead}{table_html(heads, rows, 'texts')}{more}"

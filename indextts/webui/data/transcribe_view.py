@@ -26,7 +26,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, fold, heading, labelled, small_button
-from indextts.webui.markup import Tile, table_html, tiles_html
+from indextts.webui.markup import Tile, remark_html, table_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
 from indextts.webui.run_progress import job_bar
@@ -167,7 +167,7 @@ def recordings_html(project: Project) -> str:
         return ""
     rows = [(escape(path.name), shown_size(path.stat().st_size)) for path in found[:MAX_LISTED]]
     more = len(found) - MAX_LISTED
-    remark = f'<p class="remark">{escape(t("data.more_recordings", count=more))}</p>' if more > 0 else ""
+    remark = remark_html(t("data.more_recordings", count=more) if more > 0 else "")
     return table_html([(t("data.recording"), ""), (t("data.size"), "number")], rows) + remark
 
 
@@ -182,7 +182,7 @@ def agreement_html(report: AgreementReport | None) -> str:
         Tile(t("data.tiles.to_review"), f"{num_doubtful:,}", t("data.tiles.not_used"), link=REVIEW),
     ]
     if report.limit is None:
-        return f'{tiles_html(tiles)}<p class="remark">{escape(t("data.one_recognizer"))}</p>'
+        return tiles_html(tiles) + remark_html(t("data.one_recognizer"))
     share = t("data.tiles.of_speech", percent=f"{100 * report.hours_kept / report.hours:.0f}")
     tiles.insert(1, Tile(t("data.tiles.agreed"), shown_hours(kept), share))
     return f"{tiles_html(tiles)}{_curve_html(report)}"

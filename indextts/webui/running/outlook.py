@@ -48,10 +48,8 @@ class Outlook:
     """Expected effects of starting a stage, and what prevents the start.
 
     Args:
-        facts: names and values: counts, time, disk, memory.
         blockers: any of them prevents a start.
         losses: what a start would discard; with any, the start button asks for a second click.
-        notes: what else to know; they prevent nothing.
         is_done: a start would only repeat what was done; stages of the project need not say so.
         button: label of the start button; "" for the stage's own, which depends on whether the stage is done.
         details: values for the `details` of the stage; empty to leave them as they are.

@@ -18,6 +18,7 @@ from indextts.projects.project import Project
 from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.language import t
+from indextts.webui.markup import remark_html
 from indextts.webui.view_versions import files_version
 
 _MAX_SHOWN = 400
@@ -63,7 +64,7 @@ def legend_html(counts: Counts) -> str:
         f'<span class="piece {kind}">{escape(t(f"tokenizer.kinds.{kind}"))}</span>' for kind in kinds
     )
     about = t("tokenizer.no_counts" if counts is None else "tokenizer.counts")
-    return f'{spans}<p class="remark">{escape(about)}</p>'
+    return spans + remark_html(about)
 
 
 def _span(kind: str, piece: str, token: int, times: int | None) -> str:

@@ -34,7 +34,7 @@ from indextts.webui import markup
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import fields, heading, labelled
-from indextts.webui.markup import empty_html, sent
+from indextts.webui.markup import empty_html, remark_html, sent
 from indextts.webui.page import SEND_CLICKS, Page
 from indextts.webui.view_versions import files_version, is_running, job_version, once
 
@@ -227,9 +227,8 @@ def table_html(project: Project, settings: ProjectSettings, chosen: str = "") ->
     shown = rows[:MAX_ROWS_SHOWN]
     clicks = (f'{sent(row.key)} tabindex="0" class="{"chosen" * (row.key == chosen)}"' for row in shown)
     cells = (_cells(row, usage.get(row.reading)) for row in shown)
-    more = ""
-    if len(rows) > MAX_ROWS_SHOWN:
-        more = f'<p class="remark">{html.escape(t("readings.more", count=len(rows) - MAX_ROWS_SHOWN))}</p>'
+    num_more = len(rows) - MAX_ROWS_SHOWN
+    more = remark_html(t("readings.more", count=num_more) if num_more > 0 else "")
     heads = [(t(f"readings.headers.{name}"), css) for name, css in HEADERS.items()]
     return markup.table_html(heads, cells, "readings", clicks) + more
 

@@ -71,9 +71,6 @@ class SettingsForm:
 
     Attributes:
         fields, launch: the form, by the fields of Train and Launch.
-        other_nodes: the commands of other machines.
-        menu: chooses the values of the form.
-        source: the origin of these values.
         use: fills the form with the recipe for this project.
         reset: sets the changed fields back to the project's values.
         theirs: sets the fields to what another browser stored.
