@@ -38,11 +38,7 @@ class Throughput:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of `--device`.
-
-    Raises:
-        UserError: the device is a GPU, and there is none.
-    """
+    """Return the device of `--device`; a UserError if it is a GPU and there is none."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
         logger.info("Computing on %s (--device auto)", name)

@@ -55,11 +55,7 @@ def check_split(train: Path, val: Path) -> Report:
 
 
 def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
-    """Check that prompt and target are different utterances of the same speaker.
-
-    Args:
-        utterances: the utterances that the pairs were built from; empty if they are unknown.
-    """
+    """Check that prompt and target are different utterances of one speaker; `utterances` may be empty."""
     speaker_of = {utterance.id: utterance.speaker for utterance in utterances}
     for pair in pairs:
         if pair.prompt_id == pair.target_id:

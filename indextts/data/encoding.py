@@ -83,8 +83,6 @@ class ClipEncoder:
     Args:
         backend: on `device`, unless it only runs on the CPU.
         model: on `device`.
-        device: the device of the model.
-        throughput: batch size and parallelism.
         dtype: of the model's matrix products.
         style_of: returns the style vector of a recording; None for a base that needs none.
     """
@@ -278,11 +276,7 @@ def reproducible_math() -> Iterator[None]:
 
 
 class BatchLimit:
-    """Limit of a batch in seconds of audio with padding; it falls when memory runs out.
-
-    Args:
-        seconds: the initial limit; 0 for one clip at a time.
-    """
+    """Limit of a batch in seconds with padding, 0 for one clip at a time; it falls when memory runs out."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -324,7 +318,6 @@ def parts_within(
 
     Args:
         items: sorted by size, so that the last item of a part determines its padding.
-        size: returns the size of an item.
         limit: returns the current limit; called for every item.
     """
     part: list[ItemT] = []

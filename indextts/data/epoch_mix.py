@@ -34,11 +34,7 @@ class EpochMix:
 
     @classmethod
     def of(cls, sizes: Sequence[int], shares: Sequence[float | None]) -> "EpochMix | None":
-        """Return the mix of files with these numbers of pairs; None without shares.
-
-        Raises:
-            UserError: a file has no pairs.
-        """
+        """Return the mix of these files, None without shares; a UserError if one has no pairs."""
         if None in shares or not shares:
             return None
         if not all(sizes):
@@ -56,11 +52,7 @@ class EpochMix:
         return sum(self.counts)
 
     def size(self, lengths: NDArray[np.int64]) -> EpochSize:
-        """Return the size of an epoch; its positions are the mean over many epochs.
-
-        Args:
-            lengths: (S,), positions of each pair of all files.
-        """
+        """Return the mean size of an epoch, from the positions (S,) of each pair of all files."""
         ends = np.cumsum(self.sizes)
         means = [
             lengths[end - size : end].mean() for size, end in zip(self.sizes, ends.tolist(), strict=True)

@@ -147,11 +147,7 @@ class Shards:
                     yield path
 
     def count_rows(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the number of rows of many clips, -1 for those that are absent: (n,).
-
-        Args:
-            keys: (n, 32).
-        """
+        """Return the number of rows of clips by keys (n, 32), -1 for those that are absent: (n,)."""
         wanted = np.ascontiguousarray(keys).view(SORTABLE_KEY).reshape(-1)
         if not len(self):
             return np.full(len(wanted), -1, np.int64)

@@ -144,11 +144,7 @@ class FeatureStore:
         return self._codes.num_rows(key)
 
     def count_codes(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the number of codes of many recordings, -1 without codes or conditioning: (n,).
-
-        Args:
-            keys: (n, 32).
-        """
+        """Return the number of codes of recordings by keys (n, 32), -1 without features: (n,)."""
         is_complete = self._conditioning.count_rows(keys) >= 0
         return np.where(is_complete, self._codes.count_rows(keys), -1)
 

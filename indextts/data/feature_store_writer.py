@@ -47,18 +47,10 @@ class EncodedUtterance:
 
 
 class FeatureStoreWriter:
-    """Writer that appends to a store: `add` utterances, then `flush`. Use it inside `locked(folder)`.
-
-    Args:
-        path: the path for manifests and `FeatureStore.open`.
-    """
+    """Writer that appends to a store at `path`: `add` utterances, then `flush`, inside `locked(folder)`."""
 
     def __init__(self, folder: Path, info: StoreInfo, clips_per_shard: int = CLIPS_PER_SHARD) -> None:
-        """Create the store, or open it; features with another StoreInfo stay in the folder.
-
-        Raises:
-            UserError: the folder cannot be written.
-        """
+        """Create the store, or open it; features with another StoreInfo stay. A UserError if that fails."""
         self.info = info
         self.path = store_path(folder, info)
         with disk_errors(self.path):
@@ -171,11 +163,7 @@ class _ShardWriter:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Create the folder and hold its lock.
-
-    Raises:
-        UserError: another process holds the lock (status 5), or the folder cannot be created.
-    """
+    """Create the folder and hold its lock; a UserError if that fails or another process has it (status 5)."""
     in_use = f"{folder}: another preprocessing run writes to this folder; wait for it or stop it"
     with locked_folder(folder / ".lock", in_use=in_use):
         yield

@@ -257,11 +257,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def read_hours(path: Path) -> float | None:
-    """Return the hours of speech in a manifest; None if a line has no duration.
-
-    Raises:
-        UserError: the file or a line cannot be read, or a duration is invalid.
-    """
+    """Return the hours in a manifest, None if a line has no duration; errors as for `read_texts`."""
     seconds = 0.0
     for line in _lines(path):
         if line.record.get("duration") is None:
@@ -285,11 +281,7 @@ def write_utterances(path: Path, utterances: Iterable[Utterance], *, keeps_links
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
-    """Write a pairs file through a temporary file; paths become relative to its folder.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write a pairs file aside and rename it, paths relative to its folder; a UserError if that fails."""
     folder = _folder(path)
     records = (
         _PAIR.dump_python(pair, by_alias=True, exclude_defaults=True)
@@ -335,11 +327,7 @@ class _Line:
 
 
 def _parsed(adapter: TypeAdapter[LineT], line: _Line, needed: tuple[str, ...]) -> LineT:
-    """Return the content of a line; fields that are null and may be absent count as absent.
-
-    Raises:
-        UserError: a field is missing or invalid; the message has the first one.
-    """
+    """Return the content of a line; fields that are null and may be absent count as absent."""
     record = {name: value for name, value in line.record.items() if value is not None or name in needed}
     try:
         return adapter.validate_python(record, context=line)

@@ -65,11 +65,7 @@ class Networks:
 
 
 def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) -> Networks:
-    """Load the networks of the command.
-
-    Raises:
-        UserError: a file is missing or corrupt, or does not match the config.
-    """
+    """Load the networks of the command; a UserError if a file is missing, corrupt or unfit for the config."""
     dtype = choose_precision(command.amp, device)
     published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
     if published is None:

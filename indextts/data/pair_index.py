@@ -165,11 +165,7 @@ def _key_of(identity: FileIdentity, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _opened(path: Path, manifest: Path, identity: FileIdentity, key: dict[str, Any]) -> PairIndex:
-    """Return the fresh index at `path`.
-
-    Raises:
-        _UnusableError: it is absent, corrupt or stale.
-    """
+    """Return the fresh index at `path`; an _UnusableError if it is absent, corrupt or stale."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # verifies checksums
             arrays = dict(archive)

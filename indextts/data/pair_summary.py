@@ -177,9 +177,5 @@ def write_summary(pairs: Path, summary: PairSummary) -> None:
 
 
 def read_summary(pairs: Path) -> PairSummary:
-    """Return the summary next to the pairs file `pairs`.
-
-    Raises:
-        UserError: the file is missing or corrupt.
-    """
+    """Return the summary next to the pairs file `pairs`; a UserError if it is missing or corrupt."""
     return read_section(PairSummary, summary_path(pairs), "build the pairs again")

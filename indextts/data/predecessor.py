@@ -178,11 +178,7 @@ class OldFolder:
 
     @property
     def manifests(self) -> list[Path]:
-        """Return the existing manifests of utterances.
-
-        Raises:
-            UserError: there are none.
-        """
+        """Return the existing manifests of utterances; a UserError if there are none."""
         found = [self.folder / name for name in UTTERANCE_FILES if (self.folder / name).is_file()]
         if not found:
             raise UserError(
@@ -214,11 +210,7 @@ class OldFolder:
     def _read(
         self, line: str, record: dict[str, object], first_line: dict[str, str]
     ) -> tuple[Utterance, EncodedUtterance]:
-        """Return a row and its features.
-
-        Raises:
-            RejectedError: the features may be corrupt, or may not belong to the row's recording.
-        """
+        """Return a row and its features; a RejectedError if these may not belong to its recording."""
         id, text, speaker = (_string(record, name) for name in ("id", "text", "speaker"))
         if first_line.setdefault(id, line) != line:
             raise RejectedError("duplicate_id", f"{first_line[id]} already has the id {id!r}")
@@ -259,12 +251,7 @@ class OldFolder:
     def _array(
         self, record: dict[str, object], name: str, shape: tuple[int | None, ...], kind: type
     ) -> NDArray[Any]:
-        """Return the array in a file of the row.
-
-        Args:
-            shape: the required shape; None for any length.
-            kind: numpy's class of the required type.
-        """
+        """Return the array in a file of the row; None in `shape` is any length, `kind` a class of numpy."""
         written = _string(record, name)
         path = find_moved(self.folder.resolve(), written)
         if path is None:
@@ -283,11 +270,7 @@ class OldFolder:
         return array
 
     def _recording(self, record: dict[str, object]) -> tuple[Path | None, float]:
-        """Return the row's recording, None if it is missing, and its duration in seconds.
-
-        Raises:
-            RejectedError: the duration is unknown, or the recording is not the encoded one.
-        """
+        """Return the row's recording, None if it is missing, and its duration in seconds."""
         value = record.get("duration")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         manifest_s = float(value) if is_number and 0 < value < math.inf else None  # type: ignore[arg-type, operator]

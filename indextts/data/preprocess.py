@@ -284,11 +284,7 @@ def _require_disk_space(folder: Path, info: StoreInfo, num_utterances: int) -> N
 
 
 def write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: Mapping[str, str]) -> None:
-    """Write the manifests of both parts.
-
-    Args:
-        keys: the key of each utterance's features in the store, by id.
-    """
+    """Write the manifests of both parts, with the keys of their features in the store by id."""
     log_split(split)
     train_manifest, val_manifest = output_dir / TRAIN_NAME, output_dir / VAL_NAME
     train_manifest.unlink(missing_ok=True)  # a kill must not leave manifests of different splits

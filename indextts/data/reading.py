@@ -91,8 +91,7 @@ class ClipReader:
     """Reader of batches of utterances that reads ahead; use it in a `with` statement.
 
     Args:
-        reading: the task of the processes.
-        num_workers: the number of processes, at least 1.
+        num_workers: at least 1.
         ahead_s: seconds of audio to read ahead, of at most 96 kB each.
     """
 
@@ -112,11 +111,7 @@ class ClipReader:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def read(self, batches: Iterable[Sequence[Utterance]]) -> Iterator[list[Clip | Rejected]]:
-        """Yield the clips of each batch, in order.
-
-        Raises:
-            UserError: several processes in a row die.
-        """
+        """Yield the clips of each batch, in order; a UserError if several processes in a row die."""
         waiting: deque[tuple[float, list[_Task]]] = deque()
         waiting_s = 0.0
         for batch in itertools.chain(batches, itertools.repeat(())):

@@ -27,12 +27,7 @@ ROUNDING = 0.01  # of a code: resampling rounds a clip's length to samples
 def inspect(
     manifest: Path, utterances: Sequence[tuple[int, Utterance]]
 ) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
-    """Return the utterances with readable files, with the files' durations, their keys by id, and the others.
-
-    Args:
-        manifest: for the warning about wrong durations.
-        utterances: with their line numbers.
-    """
+    """Return the utterances with readable files at the files' durations, their keys by id, and the others."""
     files = list(dict.fromkeys(utterance.audio for _, utterance in utterances))
     progress = Progress("Checking recordings", len(files))
     found: dict[Path, tuple[float, str] | RecordingError] = {}

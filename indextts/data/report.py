@@ -49,11 +49,7 @@ def log_hours(what: str, before: Iterable[Utterance], after: Iterable[Utterance]
 
 
 def robust_deviation(distances: Iterable[float]) -> float:
-    """Return a standard deviation that up to half of the values cannot distort.
-
-    Args:
-        distances: of the values from their median.
-    """
+    """Return a standard deviation that half of the values cannot distort, from distances to their median."""
     return DEVIATION_OF_MAD * statistics.median(map(abs, distances))
 
 

@@ -153,11 +153,7 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
 
 
 def read_reviewed_texts(manifest: Path) -> list[str]:
-    """Return the texts of the utterances to use; without review and check, of all lines with a text.
-
-    Raises:
-        UserError: as `read_reviewed`.
-    """
+    """Return the texts to use; without review and check, of all lines. Errors as for `read_reviewed`."""
     return read_reviewed_speech([manifest])[0]
 
 
@@ -203,11 +199,7 @@ def edited(utterance: Utterance, decisions: Mapping[str, Decision]) -> Utterance
 
 
 def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
-    """Return the reasons of each clip that the check rejected; empty before a check.
-
-    Raises:
-        UserError: a line is not a verdict.
-    """
+    """Return the reasons of each clip that the check rejected; a UserError for an invalid line."""
     path = check_folder(manifest) / REJECTED_NAME
     rejected: dict[str, Sequence[str]] = {}
     for number, record in json_lines_if_any(path):
@@ -219,11 +211,7 @@ def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
 
 
 def read_decisions(manifest: Path) -> Mapping[str, Decision]:
-    """Return the decision that counts for each clip; none without a review.
-
-    Raises:
-        UserError: a line is not a decision.
-    """
+    """Return the decision that counts for each clip; a UserError for a line that is none."""
     log = DecisionLog(manifest)
     log.refresh()
     return log.decided

@@ -69,11 +69,7 @@ class ClipTable:
     """Facts of the manifest and the check on each clip, in the order of the manifest."""
 
     def __init__(self, manifest: Path, utterances: Sequence[Utterance]) -> None:
-        """Read the report of the check, if there is one.
-
-        Raises:
-            UserError: the report is corrupt.
-        """
+        """Read the report of the check, if there is one; a UserError if it is corrupt."""
         self.manifest = manifest
         self.utterances = utterances
         self.place_of = {utterance.id: place for place, utterance in enumerate(utterances)}
@@ -190,11 +186,7 @@ class Review:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Apply the decisions of the file.
-
-        Raises:
-            UserError: a line of the file is not a decision.
-        """
+        """Apply the decisions of the file; a UserError if a line is not a decision."""
         with self._lock:
             self._refresh()
 

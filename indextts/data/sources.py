@@ -56,11 +56,7 @@ _SOURCES = TypeAdapter(dict[str, DataSource])
 
 
 def read_sources(folder: Path) -> dict[str, DataSource]:
-    """Return the entries of sources.json in a folder; empty without the file.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Return the entries of sources.json, none without the file; a UserError if it cannot be read."""
     path = folder / SOURCES_NAME
     return read_section(dict[str, DataSource], path, "delete it and import again") if path.exists() else {}
 

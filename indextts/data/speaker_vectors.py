@@ -129,12 +129,7 @@ def _free_names(taken: Iterable[str]) -> Iterator[str]:
 def _nearest_groups(
     rows: Vectors, groups: Mapping[str, str], vectors: VectorOfClip, threshold: float
 ) -> list[str | None]:
-    """Return the nearest group of each row of vectors, None if it is farther than the threshold.
-
-    Args:
-        rows: (N, S).
-        groups: of clips, by the ids of the clips.
-    """
+    """Return the nearest group of each row of vectors (N, V), None beyond the threshold."""
     names, means = means_of_groups(groups, vectors)
     if not names:
         return [None] * len(rows)

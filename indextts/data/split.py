@@ -154,11 +154,7 @@ def _split_by(
     seed: int,
     val_speakers: int | Literal["auto"],
 ) -> Split:
-    """Return the split in which each group is on one side.
-
-    Args:
-        group_of: the group of each utterance, by id.
-    """
+    """Return the split in which each group is on one side; `group_of` is by the ids of utterances."""
     groups: dict[str, Counter[Group]] = defaultdict(Counter)
     for utterance in utterances:
         groups[utterance.speaker][group_of[utterance.id]] += 1

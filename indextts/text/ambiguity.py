@@ -31,11 +31,7 @@ MAX_ERROR_RATE = 0.5  # of characters
 
 @dataclass(frozen=True)
 class Ambiguity:
-    """The readings of a text by both values of an option; `chosen` is that of the options in use.
-
-    Args:
-        words: the words that differ, by the value in use and by the other one.
-    """
+    """The readings of a text by both values of an option, that in use first, and the words that differ."""
 
     option: str
     chosen: str

@@ -108,11 +108,7 @@ def _uses(pieces: Sequence[str], words: Counter[str]) -> Counter[str]:
 
 
 def _words(base: ByteLevelTokenizer, texts: Iterable[str]) -> Counter[str]:
-    """Return the parts of texts with Ethiopic letters, each with a blank that is before it.
-
-    Raises:
-        UserError: the language is not in Ethiopic script, or the texts contain none of its letters.
-    """
+    """Return the parts of texts with Ethiopic letters, each with a blank that is before it."""
     language = find_language(base.options.language)
     language_row(base.options.language, base.options.language_row)  # refuses a language without a row
     if "Ethi" not in language.scripts:
@@ -141,11 +137,7 @@ def _learned(
 ) -> Iterator[bytes]:
     """Yield up to `limit` pieces in the order in which they are learned: the most frequent pair first.
 
-    Args:
-        cut: the parts of each word; changed.
-        times: how often each word occurs.
-        known: pieces that are not learned again; changed.
-        only_letters: whether a piece has at most one letter.
+    `cut`, the parts of each word, and `known`, the pieces that are not learned again, are changed.
     """
     shape = _LETTER if only_letters else _PIECE
     counts: Counter[bytes] = Counter()

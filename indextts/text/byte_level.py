@@ -55,11 +55,7 @@ class ByteLevelTokenizer(Tokenizer):
     base = BASE_2_5
 
     def __init__(self, model: bytes, path: Path, options: NormalizerOptions | None = None) -> None:
-        """Parse the content of a rank file; arguments as for `Tokenizer`.
-
-        Raises:
-            UserError: `model` is not a rank file, or its normaliser record cannot be used.
-        """
+        """Parse the content of a rank file; arguments and errors as for `Tokenizer`."""
         self.path, self.model_bytes = path, model
         lines, mark, recorded = model.partition(RECORD)
         record = parse_record(recorded, path) if mark else None

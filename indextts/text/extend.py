@@ -91,10 +91,7 @@ def reserve_file(
 
 
 def store_options(path: Path, options: Mapping[str, Any]) -> Extension:
-    """Store normaliser options and readings in a tokenizer file, and keep all its pieces.
-
-    Args:
-        options: in place of the recorded ones; the others stay.
+    """Store normaliser options and readings in a tokenizer file, in place of the recorded ones.
 
     Returns:
         The tokenizer before and after.

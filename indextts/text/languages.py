@@ -86,11 +86,7 @@ class Language:
 
 
 def find_language(code: str) -> Language:
-    """Return the language of a code.
-
-    Raises:
-        UserError: there is no such language.
-    """
+    """Return the language of a code; a UserError if there is no such language."""
     standard = standard_code(code)
     if standard is None:
         raise UserError(f"language {code!r}: unknown; use an ISO 639 code such as am, ko or sw")

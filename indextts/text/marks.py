@@ -117,11 +117,7 @@ _IDEOGRAPH = re.compile(
 
 
 def ideographs_apart(text: str, is_own: Callable[[str], bool] = lambda _char: False) -> str:
-    """Return `text` with every East Asian ideograph and syllable as a separate word.
-
-    Args:
-        is_own: whether a character is of the language's own script, whose words stay whole.
-    """
+    """Return `text` with every East Asian ideograph and syllable as a separate word, unless it `is_own`."""
     if not _IDEOGRAPH.search(text):
         return text
     apart = _IDEOGRAPH.sub(lambda match: match[0] if is_own(match[0]) else f" {match[0]} ", text)

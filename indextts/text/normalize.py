@@ -192,11 +192,7 @@ _READINGS = Rule("readings", lambda text, options: apply_readings(text, options.
 
 @lru_cache(maxsize=16)  # asked for every text
 def _rules_of(code: str) -> tuple[Rule, ...]:
-    """Return the rules of a language.
-
-    Raises:
-        UserError: the language is unknown.
-    """
+    """Return the rules of a language; a UserError if it is unknown."""
     language = find_language(code)
     if language.code == AMHARIC:
         return RULES

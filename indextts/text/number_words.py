@@ -127,11 +127,7 @@ _VALID_NUMERAL = re.compile(f"(?!፩፼){_BELOW_10000}(?:፼{_BELOW_10000})*")
 
 
 def from_ethiopic(numeral: str) -> int:
-    """Return the value of a sequence of Ethiopic numerals.
-
-    Raises:
-        ValueError: the sequence is not a valid number, such as three ones in a row.
-    """
+    """Return the value of a sequence of Ethiopic numerals; a ValueError if it is no valid number."""
     if not numeral or not _VALID_NUMERAL.fullmatch(numeral):
         raise ValueError(f"{numeral!r} is not a valid number")
     total = hundreds = below = 0

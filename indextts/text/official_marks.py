@@ -41,11 +41,7 @@ _CHUNK = 4096  # nodes at a time, for a bounded memory
 
 
 def with_ethiopic_marks(model: bytes) -> bytes:
-    """Return a serialized SentencePiece model that replaces Ethiopic marks; its pieces stay.
-
-    Raises:
-        UserError: the model's map of characters is corrupt.
-    """
+    """Return a SentencePiece model that replaces Ethiopic marks; a UserError if its map is corrupt."""
     proto = parse_model(model)
     charsmap = proto.normalizer_spec.precompiled_charsmap
     changed = _with_marks(charsmap)
@@ -68,11 +64,7 @@ def _with_marks(charsmap: bytes) -> bytes:
 
 
 def charsmap_rules(charsmap: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a precompiled map with their replacements.
-
-    Raises:
-        ValueError: the map is corrupt.
-    """
+    """Yield the keys of a precompiled map with their replacements; a ValueError if it is corrupt."""
     if not charsmap:
         return
     trie_bytes = int.from_bytes(charsmap[:4], "little")

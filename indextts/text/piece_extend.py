@@ -122,12 +122,9 @@ def _merges(base: Tokenizer, texts: Sequence[str], appendable: re.Pattern[str], 
     """Return up to `limit` pieces of several characters that the base lacks, in learned order.
 
     Args:
-        base: provides the settings for spaces and the known pieces.
         texts: words of missing characters, with everything else replaced by the placeholder. Foreign
             characters never join them, so this changes no merge; it only keeps foreign pairs from using up
             the number of merges, which SentencePiece needs in advance.
-        appendable: matches the pieces that may be appended.
-        limit: the number of merges to return.
     """
     known = set(base.pieces)
     # In addition to the limit: the pieces of the base, and the placeholder after the space sign.

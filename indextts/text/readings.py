@@ -63,11 +63,7 @@ class ReadingRow(NamedTuple):
 
 
 def parse_row(values: Sequence[str]) -> ReadingRow:
-    """Return a row from the cells of a table.
-
-    Raises:
-        ValueError: a cell cannot be used; the message names its column.
-    """
+    """Return a row from the cells of a table; a ValueError that names the column of an unusable cell."""
     cells = [
         " ".join(clean_characters(_QUOTED.sub(r"\1", value)).replace('""', '"').split()) for value in values
     ]
@@ -135,11 +131,7 @@ def read_rows(path: Path) -> list[ReadingRow]:
 
 
 def write_rows(path: Path, rows: Sequence[ReadingRow]) -> None:
-    """Write a table of readings.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a table of readings; an OSError if that fails."""
     lines = ["\t".join(row) for row in (COLUMNS, *rows)]
     with written_aside(path) as aside:
         aside.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -172,11 +164,7 @@ def typed_options(flags: NormalizerFlags) -> dict[str, Any]:
 
 
 def options_of(flags: NormalizerFlags) -> NormalizerOptions:
-    """Return the options that the flags of a command choose.
-
-    Raises:
-        UserError: the table of readings cannot be used.
-    """
+    """Return the options that the flags of a command choose; errors as for `typed_options`."""
     return NormalizerOptions(**typed_options(flags))
 
 
@@ -191,16 +179,11 @@ _CONTINUES = r"(?:\.(?=\s*\w))?"  # a dot after the last letter belongs to the f
 
 
 class _Rule(NamedTuple):
-    """A reading, and what its written form allows.
-
-    Args:
-        may_follow_prefix: it counts behind a prefix.
-        needs_space: the next word follows the spoken form after a space.
-    """
+    """A reading, and what its written form allows."""
 
     reading: Reading
-    may_follow_prefix: bool
-    needs_space: bool
+    may_follow_prefix: bool  # it counts behind a prefix
+    needs_space: bool  # the next word follows the spoken form after a space
 
 
 def apply_readings(text: str, readings: tuple[Reading, ...]) -> str:

@@ -75,11 +75,7 @@ def summary_path(model: Path) -> Path:
 
 
 def write_summary(model: Path, summary: SizeSummary) -> None:
-    """Write the summary beside its tokenizer.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write the summary beside its tokenizer; a UserError if that fails."""
     path = summary_path(model)
     where = f"--output-model {model}: its summary {path.name}"
     with disk_errors(where), written_aside(path, is_unique=True) as aside:

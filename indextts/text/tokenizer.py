@@ -82,11 +82,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, options: NormalizerOptions | None = None) -> "Tokenizer":
-        """Load the tokenizer file at `path`.
-
-        Raises:
-            UserError: the file cannot be read or is not a usable tokenizer.
-        """
+        """Load the tokenizer file at `path`; a UserError if it cannot be read or used."""
         return cls(read_model(path), path, options)
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:

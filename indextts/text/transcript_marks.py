@@ -91,11 +91,7 @@ def clean_transcripts(texts: Iterable[str], keep: Collection[str] = ()) -> list[
 
 
 def clean_transcript(text: str, keep: Collection[str] = ()) -> Cleaned:
-    """Return a text without marks, except for those that only the other texts of its source reveal.
-
-    Args:
-        keep: kinds that stay.
-    """
+    """Return a text without marks but the kinds to keep and those that only other texts reveal."""
     if not _ANY.search(text):
         return Cleaned(text)
     marks: list[Mark] = []

@@ -35,11 +35,7 @@ class Errors:
 
 
 def count_errors(meant: str, heard: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Errors:
-    """Return the errors of the transcript `heard` for the text `meant`, independent of spelling.
-
-    Args:
-        options: of the normaliser that reads the text; with its readings.
-    """
+    """Return the errors of the transcript `heard` for the text `meant`, independent of spelling."""
     reference, hypothesis = scored(meant, options), scored(heard, options)
     return Errors(edit_distance(reference, hypothesis), len(reference))
 

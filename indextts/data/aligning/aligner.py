@@ -179,32 +179,20 @@ class Aligner:
 
 
 def reading_options(command: ImportDataset, language: str) -> NormalizerOptions:
-    """Return the options of the normaliser that reads a text in a language.
-
-    Raises:
-        UserError: the table of readings cannot be used.
-    """
+    """Return the options that read texts in a language; a UserError for an unusable table of readings."""
     rows = [] if command.readings is None else read_rows(command.readings)
     return NormalizerOptions(language=language, readings=readings_for(rows, language))
 
 
 def readings_of_text(command: ImportDataset, text_file: Path, language: str) -> list[Reading]:
-    """Return the readings that a text file contains.
-
-    Raises:
-        UserError: the table of readings cannot be used.
-    """
+    """Return the readings that a text file contains; errors as for `reading_options`."""
     readings = reading_options(command, language).readings
     lines = [line for _, line in text_lines(text_file) if isinstance(line, str)] if readings else []
     return sorted({reading for line in lines for reading in used_readings(line, readings)})
 
 
 def listen(recognizer: "CtcRecognizer", audio: Path, aside: Path) -> Listened:
-    """Return what the recognizer hears in a recording, window by window.
-
-    Args:
-        aside: for the costs.
-    """
+    """Return what the recognizer hears in a recording, window by window; `aside` is for the costs."""
     rate = recognizer.sample_rate_hz
     num_columns = 0
     tokens: list[NDArray[np.int32]] = []
@@ -257,11 +245,7 @@ def _parts(
     recognizer: "CtcRecognizer",
     options: NormalizerOptions,
 ) -> list[Part]:
-    """Return the parts of the recording in order: sentences, and speech without a text.
-
-    Args:
-        speech: spans with speech: letters outside are errors of the recognizer.
-    """
+    """Return the parts of the recording in order: sentences, and speech without a text."""
     import torch  # takes seconds, and most imports do without it
 
     spoken = _spoken_positions(listened, speech)

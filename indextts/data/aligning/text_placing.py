@@ -298,11 +298,7 @@ def _chain(places: Sequence[Place], min_score: float, overlap: int) -> list[Plac
 
 
 def _windows(sizes: Sequence[int], start: int, end: int, max_window: int) -> list[tuple[int, int]]:
-    """Return where to look for each sentence of a gap: all of it, or a part if the gap is long.
-
-    Args:
-        sizes: the number of letters of each sentence.
-    """
+    """Return where to look for the sentences of a gap with so many letters each: all of it, or a part."""
     ends = np.cumsum(sizes)
     middles = start + (end - start) * (ends - np.array(sizes) / 2) / max(1, ends[-1])
     half = max_window // 2

@@ -208,11 +208,7 @@ class InnerArchives:
         self._max_bytes = max_bytes
 
     def unpack(self) -> None:
-        """Unpack all of them.
-
-        Raises:
-            UserError: an archive is corrupt or refused.
-        """
+        """Unpack all of them; a UserError if one is corrupt or refused."""
         left = self._max_bytes
         for archive in filter(is_archive, sorted(files_below(self.root))):
             logger.info("unpacking %s to find the recordings that are named", archive)

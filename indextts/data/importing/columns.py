@@ -220,12 +220,7 @@ def decide_columns(
 
 
 def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> Columns:
-    """Return the columns of --columns.
-
-    Raises:
-        NoColumnError: it names a column that the table lacks.
-        UserError: it is not of the form NAME=COLUMN,...
-    """
+    """Return the columns of --columns; a NoColumnError if the table lacks one of them."""
     names = [""] * len(first)
     lower = [name.lower() for name in first]
     is_named, units = False, set()
@@ -271,11 +266,7 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
 
 
 def _one_of(units: Set[str]) -> str:
-    """Return the only unit that is named, if any.
-
-    Raises:
-        UserError: there are two.
-    """
+    """Return the only unit that is named, if any; a UserError if there are two."""
     named = sorted(units - {""})
     if len(named) > 1:
         raise UserError(f"the times are in {' and in '.join(named)}; convert them to one unit")
@@ -372,11 +363,7 @@ def _audio_columns(
 
 
 def _text_columns(readable: Sequence[int], values: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns that may be the text.
-
-    Args:
-        readable: the columns in the script of the language that have no name yet.
-    """
+    """Return those of the columns in the script of the language, without a name yet, that may be the text."""
     texts = [number for number in readable if _is_text(values[number])]
     if texts:
         return texts
@@ -439,11 +426,7 @@ def _are_ids(column: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 def _problem(found: Columns, values: Sequence[Sequence[str]], labels: Sequence[str]) -> str:
-    """Return the message about the first name that is not decided.
-
-    Args:
-        labels: of the columns: their names in the header, or their numbers.
-    """
+    """Return the message about the first undecided name; `labels` are headers or numbers of the columns."""
     name, candidates = next(iter(found.candidates.items()))
     what = "recording" if name == "audio" else name
     shown = [

@@ -104,11 +104,7 @@ def _earlier_splits(folder: Path, output_dir: Path, choice: Choice) -> list[str]
 
 
 def _download_until(paths: Iterator[Path], total: int, max_hours: float) -> None:
-    """Take files from an iterator that downloads them.
-
-    Args:
-        max_hours: stop after the file that reaches so many hours; 0 takes all files and counts nothing.
-    """
+    """Take files from an iterator that downloads them until they have `max_hours`; 0 takes all."""
     hours = 0.0
     last_line = time.monotonic()
     for number, path in enumerate(paths, start=1):

@@ -81,11 +81,7 @@ NOTHING_USABLE = 1
 
 @dataclass(frozen=True)
 class ImportResult:
-    """Content of the project after an import, and changes by the import.
-
-    Args:
-        rejected: counts by code.
-    """
+    """Content of the project after an import, its changes, and rejections by code."""
 
     manifest: Path
     num_utterances: int
@@ -126,9 +122,6 @@ class _Source:
 
 def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_campplus_encoder) -> ImportResult:
     """Import the sources of a command.
-
-    Args:
-        load_encoder: loads the weights at `voice_encoder`.
 
     Raises:
         UserError: a source or the weights of the encoder do not exist, speakers are unknown, the folder

@@ -136,11 +136,7 @@ class Journal:
         self.entries = {name: self.entries[name] for name in sorted(self.entries, key=place)}
 
     def write(self) -> None:
-        """Rewrite the file with a single record per recording.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Rewrite the file with a single record per recording; a UserError if that fails."""
         write_json_lines(self.folder / JOURNAL_NAME, map(_record, self.entries.values()))
 
 

@@ -43,11 +43,7 @@ def only_list(record: dict[str, object]) -> list[object] | None:
 
 
 def simplify(record: dict[str, object], language: str) -> None:
-    """Replace the objects in a record by their value for the import.
-
-    Args:
-        language: ISO 639 code of the import.
-    """
+    """Replace the objects in a record by their values for an import in a language."""
     for name, value in list(record.items()):
         if isinstance(value, dict) and column_of(name) == "speaker":
             record[name] = value.get("id") or value.get("name")

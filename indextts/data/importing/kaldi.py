@@ -40,11 +40,7 @@ def _is_multilingual(transcript: Path) -> bool:
 
 
 def read_kaldi(folder: Path) -> Items:
-    """Yield the utterances of a Kaldi data folder in the order of `text`, and rejections.
-
-    Raises:
-        UserError: wav.scp, text or utt2spk is missing.
-    """
+    """Yield the utterances of a Kaldi folder in the order of `text`; a UserError if a file is missing."""
     missing = [name for name in ("wav.scp", "text", "utt2spk") if not (folder / name).is_file()]
     if missing:
         raise UserError(

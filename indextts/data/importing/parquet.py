@@ -58,11 +58,7 @@ Leaves = dict[str, tuple[str, str]]
 
 
 def parquet_rows(path: Path, reader: SourceReader) -> Items:
-    """Yield the rows of a file, and rejections.
-
-    Raises:
-        UserError: the columns cannot be decided.
-    """
+    """Yield the rows of a file, and rejections; a UserError if the columns cannot be decided."""
     try:
         file = open_parquet(path)
         leaves = leaves_of(file, reader.language)
@@ -142,11 +138,7 @@ def leaves_of(file: pq.ParquetFile, language: str = "") -> Leaves:
 
 
 def _header(path: Path, leaves: Leaves) -> list[str]:
-    """Return the names of the columns with the recording as "audio", also if it has another name.
-
-    Raises:
-        UserError: two columns contain audio.
-    """
+    """Return the names of the columns with the only recording as "audio", also if it has another name."""
     audio = [name for name, (content, leaf) in leaves.items() if content or leaf == f"{name}.path"]
     if not audio:
         return list(leaves)

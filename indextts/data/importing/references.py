@@ -233,11 +233,7 @@ class Recordings:
 
 
 class _Index:
-    """Recordings by each end of their paths without suffix, and by number.
-
-    Args:
-        files: paths in the source, and on the disk.
-    """
+    """Recordings by each end of their paths without suffix, and by number, from paths in the source."""
 
     def __init__(self, files: Iterator[tuple[str, str]]) -> None:
         self.paths = dict(files)

@@ -109,11 +109,7 @@ def _is_all(span: tuple[float, float], length_s: float) -> bool:
 def _unit(
     rows: Sequence[Row], lengths: Mapping[object, Length | None], columns: Mapping[Path, Columns]
 ) -> str:
-    """Return the unit of times whose header names none.
-
-    Raises:
-        UserError: both or neither would fit.
-    """
+    """Return the unit of times whose header names none; a UserError if both or neither would fit."""
     known = [(row, length) for row in rows if (length := lengths[_recording(row)])]
     num_spans = len({(_recording(row), row.times) for row, _ in known})
     num_s, num_ms = (_num_fitting(known, unit) for unit in ("s", "ms"))

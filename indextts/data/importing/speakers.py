@@ -124,11 +124,7 @@ def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:
 
 
 def of_speakers(found: Mapping[Path, Sequence[Row]], wanted: Sequence[str]) -> dict[Path, list[Row]]:
-    """Return the recordings of some speakers, by the paths of their sources.
-
-    Raises:
-        UserError: a speaker has no recording in any source.
-    """
+    """Return the recordings of some speakers by source; a UserError for a speaker without any."""
     known = {item.speaker for items in found.values() for item in items if item.speaker}
     unknown = [name for name in wanted if name not in known]
     if unknown:

@@ -110,11 +110,7 @@ class ProjectStore:
     def _add(
         self, source: str, root: Path, found: Row, stamp: Stamp, transcoded: Transcoded | None
     ) -> list[Rejection]:
-        """Store a recording in the project; return its rejections.
-
-        Args:
-            transcoded: None for an unchanged recording, whose text and speaker may have changed.
-        """
+        """Store a recording, or update text and speaker of an unchanged one (None); return its rejections."""
         name = (source, found.key)
         self._read.add(name)
         if transcoded is None:
@@ -254,12 +250,7 @@ def _by_recording(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _original(source: str, root: Path, found: Row, output_dir: Path) -> str:
-    """Return the path of a recording as in the journal; in an archive, that of the archive and the member.
-
-    Args:
-        source: the name of the source in the journal.
-        root: the folder of the source, or the temporary folder of an archive.
-    """
+    """Return the path of a recording as in the journal; in an archive, that of the archive and the member."""
     if not found.audio.resolve().is_relative_to(output_dir.resolve()):
         name = source_name(found.audio, output_dir)
     elif found.audio.is_relative_to(root):

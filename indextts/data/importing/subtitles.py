@@ -128,11 +128,7 @@ def read_cues(
 
 
 def read_subtitles(path: Path) -> Subtitles:
-    """Return the subtitles of a file with unmodified texts, including line ends and tags.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the subtitles of a file with their line ends and tags; an OSError if it cannot be read."""
     result = Subtitles()
     for cue in _cues(path, result):
         if cue.start_s < cue.end_s <= MAX_TIME_S:
@@ -190,11 +186,7 @@ def _letter_pairs(text: str) -> list[str]:
 
 
 def has_voices(path: Path) -> bool:
-    """Return whether subtitles have voice tags, which name speakers.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return whether subtitles have voice tags, which name speakers; an OSError if they cannot be read."""
     return any(isinstance(line, str) and _VOICE.search(line) for _, line in text_lines(path))
 
 
@@ -265,14 +257,7 @@ def _seconds(parts: tuple[str | None, ...]) -> float:
 
 
 def unroll_cues(cues: Sequence[Passage]) -> tuple[list[Passage], bool]:
-    """Remove repeated words from rolling captions and adjust the times.
-
-    Args:
-        cues: cleaned, in the order of their start.
-
-    Returns:
-        The captions, and whether the file rolls.
-    """
+    """Return captions in order without repeated words and with adjusted times, and whether they roll."""
     shared = [_shared_words(first, second) for first, second in pairwise(cues)]
     touching = [
         bool(first.text and second.text and second.start_s - first.end_s <= MAX_GAP_S)

@@ -92,11 +92,7 @@ class TablePreview:
 
 @dataclass(frozen=True)
 class SourcePreview:
-    """Layout of a source, and its tables.
-
-    Args:
-        num_more: tables that are not shown.
-    """
+    """Layout of a source, its tables, and the number of those that are not shown."""
 
     layout: ImportLayout
     tables: tuple[TablePreview, ...]

@@ -172,11 +172,7 @@ def is_manifest(path: Path) -> bool:
 
 
 def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
-    """Yield the objects of WebDataset, of JSON lines or of an array, and rejections of lines.
-
-    Raises:
-        UserError: the array is invalid.
-    """
+    """Yield the objects of WebDataset, of JSON lines or of an array, and rejections of lines."""
     for where, record in webdataset_records(path) if path.is_dir() else _parsed(path, language):
         if isinstance(record, Pairs):
             simplify(record, language)
@@ -228,11 +224,7 @@ def _objects_of_array(path: Path, text: str, file: TextIO) -> Iterator[object]:
 
 
 def _objects_of_object(path: Path, head: str, language: str) -> Sequence[object] | None:
-    """Return an object over several lines, or the list of objects in an object; None for JSON lines.
-
-    Raises:
-        UserError: there are several objects over several lines.
-    """
+    """Return an object over several lines, or the list of objects in an object; None for JSON lines."""
     line, _, rest = head.partition("\n")
     record = _parsed_line(Location(path), line)
     is_row = isinstance(record, Pairs) and (bool(rest.strip()) or only_list(record) is None)
@@ -340,10 +332,7 @@ def _row(where: Location, fields: list[str] | None, delimiter: str, columns: Col
 
 
 def _fields(line: str, delimiter: str) -> list[str] | None:
-    """Return the fields of a line; None if a quote is not closed.
-
-    In tables with bars or tabs, a quote that is not closed or has text behind it is part of the text.
-    """
+    """Return the fields of a line; None if a quote is not closed, unless bars or tabs make it text."""
     fields = _quoted_fields(line, delimiter)
     return line.split(delimiter) if fields is None and delimiter in _PLAIN else fields
 

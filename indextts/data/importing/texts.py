@@ -14,11 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def kinds_to_keep(written: str) -> tuple[str, ...]:
-    """Return the kinds of marks in an answer such as "noise,labels".
-
-    Raises:
-        UserError: one is unknown.
-    """
+    """Return the kinds of marks in an answer such as "noise,labels"; a UserError for an unknown one."""
     keep = tuple(filter(None, map(str.strip, written.split(","))))
     if unknown := next((kind for kind in keep if kind not in KINDS), None):
         raise UserError(f"--keep {unknown}: not a kind of mark; choose from {', '.join(KINDS)}")

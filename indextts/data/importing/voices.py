@@ -74,11 +74,7 @@ class VoicesRecord(BaseModel):
     names: dict[str, Annotated[str, AfterValidator(_checked_name)]] = {}
 
     def speaker(self, voice: str, file: Path) -> str:
-        """Return the speaker of a group, following merges.
-
-        Raises:
-            UserError: groups are merged in a circle.
-        """
+        """Return the speaker of a group, following merges; a UserError if they form a circle."""
         seen = [voice]
         while (name := self.names.get(seen[-1], seen[-1])) != seen[-1]:
             if name in seen:
@@ -130,11 +126,7 @@ def require_encoder(path: Path) -> None:
 
 
 def read_vectors(journal: Journal, encoder: str) -> dict[str, Vector]:
-    """Return the stored vectors of the clips without a name in the data, by the ids of the clips.
-
-    Args:
-        encoder: the digest of the encoder's weights.
-    """
+    """Return the stored vectors of clips without a name in the data, by id; `encoder` is a digest."""
     known = _stored(journal, encoder).known
     found = ((clip.id, known.get(_key(entry, clip))) for entry, clip in voice_clips(journal))
     return {id: vector for id, vector in found if vector is not None}

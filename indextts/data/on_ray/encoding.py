@@ -54,11 +54,7 @@ class RayEncoder:
         return self.backend.identity + self.pool.fact(PRECISION)
 
     def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
-        """Yield the utterances encoded or rejected, in order.
-
-        Raises:
-            UserError: as `Pool.map`.
-        """
+        """Yield the utterances encoded or rejected, in order; errors as for `Pool.map`."""
         utterances = list(utterances)
         starts = range(0, len(utterances), self.clips_per_part)
         parts = [utterances[start : start + self.clips_per_part] for start in starts]

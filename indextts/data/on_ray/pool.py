@@ -70,11 +70,7 @@ class Pool(Generic[TaskT, ResultT]):
     """
 
     def __init__(self, begin: Begin[TaskT, ResultT], facts: Mapping[str, str], per: Per) -> None:
-        """Start the processes, which initialise in the background.
-
-        Raises:
-            UserError: no machine of the cluster has the resource.
-        """
+        """Start the processes in the background; a UserError if no machine has the resource."""
         self._begin = ray.put(begin)
         own = {**facts, **_version()}
         self._facts = {name: (value, "the machine of this program") for name, value in own.items()}

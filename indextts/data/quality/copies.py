@@ -56,11 +56,7 @@ def parse_fingerprint(text: str) -> Fingerprint:
 
 
 def fingerprint(samples: NDArray[np.float32]) -> Fingerprint:
-    """Return the fingerprint of a recording.
-
-    Args:
-        samples: (S,) mono at SAMPLE_RATE_HZ.
-    """
+    """Return the fingerprint of a recording (S,), mono at SAMPLE_RATE_HZ."""
     padded = np.pad(samples, HALF_SAMPLES)
     anchors = _anchors(samples)
     window = np.hanning(HALF_SAMPLES).astype(np.float32)

@@ -35,11 +35,7 @@ VERSION = 1  # raise it when the stored results change
 
 
 def load_chosen(command: CheckData) -> "Recognizer":
-    """Return the recognizer `--asr`.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
+    """Return the recognizer `--asr`; a UserError if it cannot be loaded."""
     # imported here because they import torch and transformers, which takes seconds
     from indextts.data.batch_sizing import choose_device
     from indextts.features.recognizers.loading import load_recognizers

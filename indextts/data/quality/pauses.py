@@ -34,11 +34,7 @@ LOWEST_DB = -90.0
 
 
 def tones_db(samples: NDArray[np.float32], speech: Sequence[vad.Span]) -> float | None:
-    """Return the level of the tones in the pauses; None without speech or pauses.
-
-    Args:
-        samples: (S,) mono at vad.SAMPLE_RATE_HZ.
-    """
+    """Return the level of tones in the pauses of samples (S,) at vad.SAMPLE_RATE_HZ; None without any."""
     padded = np.pad(samples, (0, max(0, WINDOW - len(samples))))
     frames = sliding_window_view(padded, WINDOW)[::HOP]  # (T, WINDOW)
     middles = (np.arange(len(frames)) * HOP + WINDOW / 2) / vad.SAMPLE_RATE_HZ  # (T,)

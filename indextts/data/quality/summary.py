@@ -185,11 +185,7 @@ def _misplaced(clips: Sequence[Clip], run: Run) -> str:
 def summarise(
     clips: Sequence[Clip], limits: QualityLimits, lengths: LengthFit, findings: Findings
 ) -> Overview:
-    """Return the overview of a check.
-
-    Args:
-        findings: the problems.
-    """
+    """Return the overview of a check, with the findings as its problems."""
     hours_of = _hours_by_speaker(clips)
     words = Counter(clip.verdict for clip in clips)
     flagged = _by_reason(clips)

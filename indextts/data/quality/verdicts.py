@@ -82,11 +82,7 @@ def doubtful_text(utterance: Utterance) -> Iterable[Flag]:
 
 
 def _beyond_limits(measures: Measures, limits: QualityLimits, described: Mapping[str, str]) -> list[Flag]:
-    """Return the flags of measures beyond their limits.
-
-    Args:
-        described: descriptions by reason, in place of the number.
-    """
+    """Return the flags of measures beyond their limits, some `described` instead of with the number."""
     found: dict[str, Flag] = {}
     for reason in REASONS:
         value = measures.get(reason.measure) if reason.measure else None

@@ -44,11 +44,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Point:
-    """Yield of one limit of the disagreement.
-
-    Args:
-        differing: share of the letters of the kept clips that differ.
-    """
+    """Yield of one limit of the disagreement; `differing` is a share of the letters of the kept clips."""
 
     limit: float
     num_clips: int

@@ -159,11 +159,7 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
 
 
 def _hear(clips: Sequence[CutClip], recognizer: "Recognizer", folder: Path, language: str) -> list[Reading]:
-    """Return what a recognizer hears in each clip; what it heard before is not transcribed again.
-
-    Raises:
-        UserError: it cannot write the language.
-    """
+    """Return what a recognizer hears in each clip; what it heard before is not transcribed again."""
     from indextts.features.recognizers.recognizer import heard_in
 
     with StoredResults(folder, f"heard-{recognizer.name}", f"{VERSION} {recognizer.identity}") as store:
