@@ -25,16 +25,11 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Throughput:
-    """Batch size and parallelism.
+    """Batch size and parallelism."""
 
-    Args:
-        batch_s: seconds of audio in a batch, including padding; 0 for one clip at a time.
-        num_threads: the number of batches that a CPU computes in parallel.
-    """
-
-    batch_s: float
+    batch_s: float  # seconds of audio in a batch, including padding; 0 for one clip at a time
     num_readers: int
-    num_threads: int
+    num_threads: int  # the number of batches that a CPU computes in parallel
 
 
 def choose_device(name: str) -> torch.device:

@@ -22,15 +22,10 @@ from indextts.runs.schedule import EpochSize
 
 @dataclass(frozen=True)
 class EpochMix:
-    """Pairs that an epoch takes of each file; the pairs of the files lie one after another.
+    """Pairs that an epoch takes of each file; the pairs of the files lie one after another."""
 
-    Args:
-        sizes: pairs of each file.
-        counts: pairs of each that an epoch takes.
-    """
-
-    sizes: tuple[int, ...]
-    counts: tuple[int, ...]
+    sizes: tuple[int, ...]  # pairs of each file
+    counts: tuple[int, ...]  # pairs of each that an epoch takes
 
     @classmethod
     def of(cls, sizes: Sequence[int], shares: Sequence[float | None]) -> "EpochMix | None":

@@ -32,16 +32,11 @@ REBUILD_ADVICE = "delete the folder and preprocess again"
 
 @dataclass(frozen=True)
 class ArrayFormat:
-    """Format of an array of a shard.
+    """Format of an array of a shard."""
 
-    Args:
-        dtype: numpy's name of the type.
-        is_verified: whether the first use verifies the digest, not only `corrupt_files`.
-    """
-
-    dtype: str
+    dtype: str  # numpy's name of the type
     row_shape: tuple[int, ...] = ()
-    is_verified: bool = False
+    is_verified: bool = False  # whether the first use verifies the digest, not only `corrupt_files`
 
     @property
     def row_bytes(self) -> int:

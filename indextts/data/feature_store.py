@@ -43,25 +43,16 @@ LATENTS = {"float16": "<f2", "bfloat16": "<u2", "float32": "<f4"}  # types in co
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """Origin of features.
-
-    Args:
-        backend_identity: sha256 of everything that its features and codes depend on.
-        encoders_identity: sha256 of the weights and sizes of the GPT's conditioning encoders.
-        model_dim, num_latents: D and K.
-        latents: the type of the stored conditioning latents, a key of `LATENTS`.
-        base: name of the published model that the features are for.
-        condition_dim: width of a condition; 0 for `model_dim`.
-    """
+    """Origin of features."""
 
     backend: str
-    backend_identity: str
-    encoders_identity: str
-    model_dim: int
-    num_latents: int
-    latents: str = "float32"
-    base: str = BASE_2_0.name
-    condition_dim: int = 0
+    backend_identity: str  # sha256 of everything that its features and codes depend on
+    encoders_identity: str  # sha256 of the weights and sizes of the GPT's conditioning encoders
+    model_dim: int  # D
+    num_latents: int  # K
+    latents: str = "float32"  # the type of the stored conditioning latents, a key of `LATENTS`
+    base: str = BASE_2_0.name  # name of the published model that the features are for
+    condition_dim: int = 0  # width of a condition; 0 for `model_dim`
 
     @property
     def identity(self) -> str:

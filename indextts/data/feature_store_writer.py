@@ -29,21 +29,13 @@ KEY_DIGITS = 64
 
 @dataclass(frozen=True)
 class EncodedUtterance:
-    """Features of an utterance for a store.
+    """Features of an utterance for a store."""
 
-    Args:
-        id: for messages; the store does not contain it.
-        key: hex sha256 of the recording's bytes.
-        codes: (T,), never padded.
-        condition: (K, D), float32.
-        emo_vec: (D,), float32.
-    """
-
-    id: str
-    key: str
-    codes: NDArray[np.int64]
-    condition: NDArray[np.float32]
-    emo_vec: NDArray[np.float32]
+    id: str  # for messages; the store does not contain it
+    key: str  # hex sha256 of the recording's bytes
+    codes: NDArray[np.int64]  # (T,), never padded
+    condition: NDArray[np.float32]  # (K, D), float32
+    emo_vec: NDArray[np.float32]  # (D,), float32
 
 
 class FeatureStoreWriter:

@@ -111,25 +111,15 @@ TEXT_ORIGINS: tuple[TextOrigin, ...] = get_args(TextOrigin)
 
 
 class Provenance(BaseModel, frozen=True, extra="forbid"):
-    """Origin of the text of an utterance.
+    """Origin of the text of an utterance."""
 
-    Args:
-        kind: given: with the recording; heard: a recognizer wrote it; aligned: it was given without times.
-        by: names of the recognizers; the text is what the first heard, or what it aligned.
-        disagreement: edits between what two recognizers heard, over the length of the longer; None for one.
-        score: fit of the text to the sound by a CTC model, in nats per letter, at most 0.
-        other: what the second recognizer heard, or the text nearby that may belong to the clip.
-        is_doubtful: later stages use the clip only if a person keeps it.
-        is_reviewed: a person confirmed or corrected the text.
-    """
-
-    kind: Literal["given", "heard", "aligned"]
-    by: tuple[str, ...] = ()
-    disagreement: float | None = Field(None, ge=0)
-    score: float | None = None
-    other: str = ""
-    is_doubtful: bool = False
-    is_reviewed: bool = False
+    kind: Literal["given", "heard", "aligned"]  # with the recording, by a recognizer, or without times
+    by: tuple[str, ...] = ()  # names of the recognizers; the text is what the first heard, or what it aligned
+    disagreement: float | None = Field(None, ge=0)  # edits between two readings, over the longer length
+    score: float | None = None  # fit of the text to the sound by a CTC model, in nats per letter, at most 0
+    other: str = ""  # what the second recognizer heard, or the text nearby that may belong to the clip
+    is_doubtful: bool = False  # later stages use the clip only if a person keeps it
+    is_reviewed: bool = False  # a person confirmed or corrected the text
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,20 +45,13 @@ NUM_SPECIAL_CODES = 2  # start and stop, the last of number_mel_codes
 
 @dataclass(frozen=True)
 class Networks:
-    """Networks of a `Preprocess` command, on a device.
+    """Networks of a `Preprocess` command, on a device."""
 
-    Args:
-        published: the speech backend of the published weights; None for the builtin backend, which is fitted
-            to the recordings and stored in the feature store.
-        dtype: of the encoders' matrix products.
-        style_of: returns the style vector of a recording; None for a base that needs none.
-    """
-
-    published: SpeechBackend | None
+    published: SpeechBackend | None  # with the published weights; None for the builtin backend
     model: UnifiedVoice
     device: torch.device
-    dtype: torch.dtype
-    style_of: StyleOf | None = None
+    dtype: torch.dtype  # of the encoders' matrix products
+    style_of: StyleOf | None = None  # the style vector of a recording; None for a base that needs none
 
     def encoder(self, backend: SpeechBackend, throughput: Throughput) -> ClipEncoder:
         return ClipEncoder(backend, self.model, self.device, throughput, self.dtype, self.style_of)

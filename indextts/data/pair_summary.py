@@ -53,44 +53,29 @@ class Histogram:
 
 @dataclass(frozen=True)
 class SpeakerPairs:
-    """Number of pairs of a speaker, and total duration of their distinct targets.
-
-    Args:
-        unlike_percent: of two clips drawn at random, with different voices; None if voices are not known.
-        num_without: utterances that are no targets, because no other clip has a similar voice.
-    """
+    """Number of pairs of a speaker, and total duration of their distinct targets."""
 
     speaker: str
     num_pairs: int
     target_hours: float
-    unlike_percent: float | None = None
-    num_without: int = 0
+    unlike_percent: float | None = None  # of two random clips, with different voices; None if unknown
+    num_without: int = 0  # utterances that are no targets, because no other clip has a similar voice
 
 
 @dataclass(frozen=True)
 class PairSummary:
-    """Statistics of a pairs file.
-
-    Args:
-        speakers: in descending order of their number of pairs.
-        prompt_s: duration of each pair's prompt.
-        target_s: duration of each target, counted once.
-        prompt_uses: number of pairs that a clip is the prompt of.
-        similarity: of the voices of two clips of a speaker, drawn at random; None if they are not known.
-        min_similarity: of a pair; `unlike_percent` of the clips that are drawn are below it.
-        num_short: targets with less than SHORT_SYLLABLES; None in a summary of an earlier version.
-    """
+    """Statistics of a pairs file."""
 
     num_pairs: int
     num_targets: int
-    speakers: list[SpeakerPairs]
-    prompt_s: Histogram
-    target_s: Histogram
-    prompt_uses: Histogram
-    similarity: Histogram | None = None
-    min_similarity: float | None = None
+    speakers: list[SpeakerPairs]  # in descending order of their number of pairs
+    prompt_s: Histogram  # duration of each pair's prompt
+    target_s: Histogram  # duration of each target, counted once
+    prompt_uses: Histogram  # number of pairs that a clip is the prompt of
+    similarity: Histogram | None = None  # of the voices of two random clips of a speaker; None if unknown
+    min_similarity: float | None = None  # of a pair; `unlike_percent` of the random clips are below it
     unlike_percent: float | None = None
-    num_short: int | None = None
+    num_short: int | None = None  # targets below SHORT_SYLLABLES; None in a summary of an earlier version
 
     @property
     def numbers(self) -> dict[str, float]:

@@ -51,24 +51,15 @@ COUNTED = {  # what is left out or second best: noun and reason
 
 @dataclass(frozen=True)
 class PairsResult:
-    """Pairs, and counts of what is missing from them.
-
-    Args:
-        lone_speakers: speakers with a single utterance, hence without a prompt for it.
-        speakers_without_prompts: speakers with too few clips of 3 to 15 s; all their clips are prompts.
-        counts: by the names of COUNTED.
-        min_similarity: the limit; None if no voices were compared.
-        similarities: of the voices of two clips of each speaker, drawn at random.
-        without_similar: utterances of each speaker that have no prompt because of their voice.
-    """
+    """Pairs, and counts of what is missing from them."""
 
     pairs: list[Pair]
-    lone_speakers: list[str]
-    speakers_without_prompts: list[str]
-    counts: Counter[str]
-    min_similarity: float | None = None
-    similarities: Mapping[str, list[float]] = field(default_factory=dict)
-    without_similar: Counter[str] = field(default_factory=Counter)
+    lone_speakers: list[str]  # speakers with a single utterance, hence without a prompt for it
+    speakers_without_prompts: list[str]  # with too few clips of 3 to 15 s; all their clips are prompts
+    counts: Counter[str]  # by the names of COUNTED
+    min_similarity: float | None = None  # the limit; None if no voices were compared
+    similarities: Mapping[str, list[float]] = field(default_factory=dict)  # of two random clips
+    without_similar: Counter[str] = field(default_factory=Counter)  # utterances, by speaker
 
 
 def build_pairs(

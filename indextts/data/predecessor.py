@@ -70,17 +70,13 @@ MIN_DECODED = 0.5  # share of a text's letters: unknown pieces are missing in th
 
 @dataclass(frozen=True)
 class ImportedFeatures:
-    """Content of the output folder, and damage in the imported folder.
-
-    Args:
-        findings: a line for each kind of damage, with count and examples.
-    """
+    """Content of the output folder, and damage in the imported folder."""
 
     output_dir: Path
     num_train: int
     num_val: int
     num_rejected: int
-    findings: list[str]
+    findings: list[str]  # a line for each kind of damage, with count and examples
 
     def __str__(self) -> str:
         lines = [
@@ -161,20 +157,13 @@ class RejectedError(Exception):
 
 @dataclass
 class OldFolder:
-    """A folder of the predecessor; `utterances` fills `findings` and `rejected`.
-
-    Args:
-        config: of the model that the features are for.
-        tokenizer: the tokenizer to compare text ids with; None to skip the comparison.
-        findings: all damage by kind, including that of usable rows.
-        rejected: the rows that `utterances` skipped, as in rejected.jsonl.
-    """
+    """A folder of the predecessor; `utterances` fills `findings` and `rejected`."""
 
     folder: Path
-    config: GPTConfig
-    tokenizer: Tokenizer | None = None
-    findings: Findings = field(default_factory=Findings)
-    rejected: list[dict[str, object]] = field(default_factory=list)
+    config: GPTConfig  # of the model that the features are for
+    tokenizer: Tokenizer | None = None  # the tokenizer to compare text ids with; None to skip the comparison
+    findings: Findings = field(default_factory=Findings)  # all damage by kind, including that of usable rows
+    rejected: list[dict[str, object]] = field(default_factory=list)  # rows that `utterances` skipped
 
     @property
     def manifests(self) -> list[Path]:

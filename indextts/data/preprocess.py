@@ -66,20 +66,14 @@ MAX_REJECTED_SHARE = 0.5  # of the recordings; with more, the manifest or the ma
 
 @dataclass(frozen=True)
 class PreprocessResult:
-    """Content of the output folder.
-
-    Args:
-        num_encoded: recordings encoded by this run.
-        num_kept: utterances encoded by earlier runs.
-        rejected: rejected recordings, in the order of the manifest.
-    """
+    """Content of the output folder."""
 
     output_dir: Path
     num_train: int
     num_val: int
-    num_encoded: int
-    num_kept: int
-    rejected: list[Rejected]
+    num_encoded: int  # recordings encoded by this run
+    num_kept: int  # utterances encoded by earlier runs
+    rejected: list[Rejected]  # rejected recordings, in the order of the manifest
 
     @property
     def is_mostly_rejected(self) -> bool:

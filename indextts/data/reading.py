@@ -40,33 +40,22 @@ MAX_DEATHS_IN_A_ROW = 5
 
 @dataclass(frozen=True)
 class Clip:
-    """A decoded recording.
-
-    Args:
-        duration_s: of its samples.
-        prepared: the output of the backend's `prepare`.
-    """
+    """A decoded recording."""
 
     id: str
     audio: Path
     audio_sha256: str
-    duration_s: float
-    prepared: Samples
+    duration_s: float  # of its samples
+    prepared: Samples  # the output of the backend's `prepare`
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The task of the reader processes.
+    """The task of the reader processes."""
 
-    Args:
-        sample_rate_hz: the backend's input rate.
-        max_duration_s: longer recordings are rejected without decoding.
-        prepare: the backend's `prepare`, a function that another process can import.
-    """
-
-    sample_rate_hz: int
-    max_duration_s: float
-    prepare: Callable[[Samples], Samples]
+    sample_rate_hz: int  # the backend's input rate
+    max_duration_s: float  # longer recordings are rejected without decoding
+    prepare: Callable[[Samples], Samples]  # that of the backend, which another process can import
 
     def __call__(self, utterance: Utterance) -> Clip | Rejected:
         """Return the clip of an utterance, or its rejection."""

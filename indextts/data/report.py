@@ -20,18 +20,12 @@ DEVIATION_OF_MAD = 1.4826  # of a normal distribution, in median absolute deviat
 
 @dataclass(frozen=True)
 class Report:
-    """Printable report; its text is deterministic.
-
-    Args:
-        facts: statistics of the data.
-        notices: findings for the user to judge.
-        problems: findings that fail the check.
-    """
+    """Printable report; its text is deterministic."""
 
     title: str
-    facts: list[str]
-    notices: list[str]
-    problems: list[str]
+    facts: list[str]  # statistics of the data
+    notices: list[str]  # findings for the user to judge
+    problems: list[str]  # findings that fail the check
 
     def __str__(self) -> str:
         lines = [self.title, *(f"  {fact}" for fact in self.facts)]

@@ -38,17 +38,11 @@ Places = NDArray[np.int64]  # indices of clips in the manifest
 
 @dataclass(frozen=True)
 class Filter:
-    """Selection of clips.
+    """Selection of clips."""
 
-    Args:
-        show: one of LISTS, or the name of a reason.
-        speaker: "" for all.
-        measure: "" for none, else only clips that have it, the worst first.
-    """
-
-    show: str = DOUBTFUL
-    speaker: str = ""
-    measure: str = ""
+    show: str = DOUBTFUL  # one of LISTS, or the name of a reason
+    speaker: str = ""  # "" for all
+    measure: str = ""  # "" for none, else only clips that have it, the worst first
     at_least: float | None = None
     at_most: float | None = None
 

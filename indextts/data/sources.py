@@ -22,26 +22,17 @@ SOURCES_NAME = "sources.json"
 
 
 class DataSource(BaseModel, frozen=True):
-    """Origin of recordings.
+    """Origin of recordings."""
 
-    Args:
-        name: of the data set, or of the folder of a table.
-        url: "" for a table.
-        revision: the commit.
-        licence: the identifier of the licence; several with commas, "" if the data set names none.
-        licence_name: of a licence without an identifier.
-        citation: BibTeX, or "".
-    """
-
-    name: str
-    url: str
+    name: str  # of the data set, or of the folder of a table
+    url: str  # "" for a table
     subset: str = ""
     splits: tuple[str, ...] = ()
-    revision: str = ""
-    licence: str = ""
-    licence_name: str = ""
+    revision: str = ""  # the commit
+    licence: str = ""  # the identifier of the licence; several with commas, "" if the data set names none
+    licence_name: str = ""  # of a licence without an identifier
     licence_link: str = ""
-    citation: str = ""
+    citation: str = ""  # BibTeX, or ""
 
     @property
     def shown_licence(self) -> str:

@@ -44,22 +44,14 @@ Groups = Mapping[str, Counter[Group]]  # speaker -> number of utterances in each
 
 @dataclass(frozen=True)
 class Split:
-    """Training and validation utterances, disjoint, in the order of the input.
-
-    Args:
-        unseen_speakers: speakers with all their utterances in `val`.
-        small_speakers: speakers without utterances in `val`: too few utterances, or too long recordings.
-        num_repeated: utterances in neither part: from a validation recording, with a sentence that their
-            speaker has in training too.
-        is_within_recordings: whether there are so few recordings that both parts share some.
-    """
+    """Training and validation utterances, disjoint, in the order of the input."""
 
     train: list[Utterance]
     val: list[Utterance]
-    unseen_speakers: list[str]
-    small_speakers: list[str]
-    num_repeated: int = 0
-    is_within_recordings: bool = False
+    unseen_speakers: list[str]  # speakers with all their utterances in `val`
+    small_speakers: list[str]  # none of theirs in `val`: too few utterances, or too long recordings
+    num_repeated: int = 0  # in neither part: held-out recordings of sentences that are in training
+    is_within_recordings: bool = False  # whether there are so few recordings that both parts share some
 
     def __str__(self) -> str:
         unseen = set(self.unseen_speakers)

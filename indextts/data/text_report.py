@@ -47,32 +47,24 @@ class LeftoverForm(BaseModel, frozen=True):
 
 
 class AmbiguousClip(BaseModel, frozen=True):
-    """A clip whose text has two readings, by the value in use and by the other one; `words` differ.
-
-    Args:
-        nearest: the reading that is nearer to what was heard; None if nothing was heard or none is nearer.
-    """
+    """A clip whose text has two readings, by the value in use and by the other one; `words` differ."""
 
     id: str
     text: str
     chosen: str
     other: str
     words: tuple[str, str]
-    nearest: Literal["chosen", "other"] | None = None
+    nearest: Literal["chosen", "other"] | None = None  # to what was heard, if one is
 
 
 class AmbiguousOption(BaseModel, frozen=True):
-    """An option of the normaliser that decides between two readings; `value` is in use.
-
-    Args:
-        num_heard: clips in which the recognizer heard the reading in use, and the other one.
-    """
+    """An option of the normaliser that decides between two readings; `value` is in use."""
 
     option: str
     value: str
     count: int
     hours: float
-    num_heard: tuple[int, int] = (0, 0)
+    num_heard: tuple[int, int] = (0, 0)  # clips in which the reading in use was heard, and the other one
     clips: list[AmbiguousClip]
 
 

@@ -38,19 +38,14 @@ _NUMBERS_JOINED = frozenset(["Hang", "Thai", "Laoo", "Khmr", "Mymr", "Hira", "Ka
 
 @dataclass(frozen=True)
 class Language:
-    """A language; `code` is the shortest ISO 639 code, with a script if it is not the usual one.
-
-    Args:
-        letters: the letters and vowel signs of its alphabet in upper case; empty if unknown.
-        samples: sentences in the language; empty if unknown.
-    """
+    """A language; `code` is the shortest ISO 639 code, with a script if it is not the usual one."""
 
     code: str
     name: str
     autonym: str
     scripts: frozenset[str]
-    letters: tuple[str, ...]
-    samples: tuple[str, ...]
+    letters: tuple[str, ...]  # the letters and vowel signs of its alphabet in upper case; empty if unknown
+    samples: tuple[str, ...]  # sentences in the language; empty if unknown
 
     @property
     def letters_per_syllable(self) -> float:

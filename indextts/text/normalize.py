@@ -71,18 +71,12 @@ _ETHIOPIC = re.compile(f"[{re.escape(ETHIOPIC_CHARACTERS)}]")
 
 @dataclass(frozen=True)
 class Rule:
-    """A step from a text to its normalised form.
+    """A step from a text to its normalised form."""
 
-    Args:
-        name: "abbreviations again" is switched off with "abbreviations".
-        only_own: skip this rule for texts in other scripts than that of the language.
-        only_digits: skip this rule for texts without a digit, which it never changes.
-    """
-
-    name: str
+    name: str  # "abbreviations again" is switched off with "abbreviations"
     apply: Callable[[str, NormalizerOptions], str]
-    only_own: bool = True
-    only_digits: bool = False
+    only_own: bool = True  # skip this rule for texts in other scripts than that of the language
+    only_digits: bool = False  # skip this rule for texts without a digit, which it never changes
 
 
 def _ignoring_options(function: Callable[[str], str]) -> Callable[[str, NormalizerOptions], str]:

@@ -25,15 +25,11 @@ RARE = 20  # occurrences; with fewer, a training hardly changes the row of a pie
 
 
 class SizePoint(BaseModel, frozen=True):
-    """A size of the tokenizer.
-
-    Args:
-        num_rare: appended pieces with fewer than RARE occurrences in all texts, projected from those encoded.
-    """
+    """A size of the tokenizer."""
 
     size: int
     tokens_per_word: float
-    num_rare: int
+    num_rare: int  # appended pieces with fewer than RARE occurrences in all texts, projected
 
 
 class SizeSummary(BaseModel, frozen=True):

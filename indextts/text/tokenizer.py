@@ -230,23 +230,15 @@ def first_difference(base: Tokenizer, extended: Tokenizer) -> str | None:
 
 @dataclass(frozen=True)
 class TextMeasure:
-    """Statistics of a tokenizer over texts.
-
-    Args:
-        num_words: separated by spaces, after normalising.
-        num_unknown: `<unk>` tokens; each can stand for a whole word.
-        unknown_characters: the characters inside the unknown tokens with their counts, most frequent first.
-        tokens: the count of each id.
-        changed: normalised texts without unknown tokens that differ from the decoded text.
-    """
+    """Statistics of a tokenizer over texts."""
 
     num_texts: int
-    num_words: int
+    num_words: int  # separated by spaces, after normalising
     num_tokens: int
-    num_unknown: int
-    unknown_characters: tuple[tuple[str, int], ...]
-    tokens: Counter[int]
-    changed: tuple[str, ...]
+    num_unknown: int  # `<unk>` tokens; each can stand for a whole word
+    unknown_characters: tuple[tuple[str, int], ...]  # inside unknown tokens, most frequent first
+    tokens: Counter[int]  # the count of each id
+    changed: tuple[str, ...]  # normalised texts without unknown tokens that differ from the decoded text
 
     @property
     def unknown_percent(self) -> float:

@@ -20,16 +20,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The identity of a tokenizer.
+    """The identity of a tokenizer."""
 
-    Args:
-        pieces: the SentencePiece strings in the order of their ids; the text tables of the model have one
-            row more than this.
-        fingerprint: sha256 over the ordered pieces with their types, scores and the normaliser's settings.
-    """
-
-    pieces: tuple[str, ...]
-    fingerprint: str
+    pieces: tuple[str, ...]  # SentencePiece strings by id; the text tables have one row more
+    fingerprint: str  # sha256 over the ordered pieces with their types, scores and the normaliser's settings
 
     @property
     def size(self) -> int:

@@ -68,19 +68,12 @@ MAX_SHOWN_CHARS = 60
 
 @dataclass(frozen=True)
 class Listened:
-    """Output of the recognizer for a recording.
+    """Output of the recognizer for a recording."""
 
-    Args:
-        costs: (T, L), float16 in a temporary file.
-        tokens: (T,), the best of each position.
-        times: (T,), the middle of each position in seconds.
-        heard: the letters on the best path.
-    """
-
-    costs: Costs
-    tokens: NDArray[np.int32]
-    times: NDArray[np.floating]
-    heard: Heard
+    costs: Costs  # (T, L), float16 in a temporary file
+    tokens: NDArray[np.int32]  # (T,), the best of each position
+    times: NDArray[np.floating]  # (T,), the middle of each position in seconds
+    heard: Heard  # the letters on the best path
 
     @property
     def step_s(self) -> float:

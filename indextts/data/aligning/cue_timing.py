@@ -58,18 +58,12 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of cues that fit the speech.
-
-    Args:
-        offsets_s: (N,), to add after the rate.
-        scores: (N,), negative for a cue that fits worse than chance.
-        is_clear: (N,).
-    """
+    """Times of cues that fit the speech."""
 
     rate: float
-    offsets_s: Times
-    scores: Floats
-    is_clear: NDArray[np.bool_]
+    offsets_s: Times  # (N,), to add after the rate
+    scores: Floats  # (N,), negative for a cue that fits worse than chance
+    is_clear: NDArray[np.bool_]  # (N,)
 
 
 def fitted_cues(

@@ -28,24 +28,16 @@ WORD_PAUSE_S = 0.15
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a recording: a sentence or some of its words, or speech without a text.
+    """Part of a recording: a sentence or some of its words, or speech without a text."""
 
-    Args:
-        start_s, end_s: of its letters, in seconds.
-        line: of the text file.
-        score: in nats per letter; None for speech without a text.
-        other: the nearest line, or what was heard; shown in the review.
-        is_doubtful: a person has to decide.
-        words: the word and the times of its first and last letter, of words after which the part may be cut.
-    """
-
-    start_s: float
-    end_s: float
+    start_s: float  # of its first letter, in seconds
+    end_s: float  # of its last letter
     text: str
-    line: int
-    score: float | None
-    other: str = ""
-    is_doubtful: bool = False
+    line: int  # of the text file
+    score: float | None  # in nats per letter; None for speech without a text
+    other: str = ""  # the nearest line, or what was heard; shown in the review
+    is_doubtful: bool = False  # a person has to decide
+    # the words after which it may be cut, each with the times of its first and last letter
     words: tuple[tuple[str, float, float], ...] = ()
 
 

@@ -121,34 +121,22 @@ def word_ends(sentence: Sentence, options: NormalizerOptions) -> list[tuple[str,
 
 @dataclass(frozen=True)
 class Heard:
-    """Letters on the best path.
+    """Letters on the best path."""
 
-    Args:
-        columns: (H,).
-        positions: (H,), where each begins.
-    """
-
-    columns: Letters
-    positions: Letters
+    columns: Letters  # (H,)
+    positions: Letters  # (H,), where each begins
 
 
 @dataclass(frozen=True)
 class Place:
-    """A sentence in the recording.
+    """A sentence in the recording."""
 
-    Args:
-        sentence: its index.
-        start, end: positions; the end is exclusive.
-        score: in nats per letter, at most 0.
-        first, last: (N,), positions of each letter.
-    """
-
-    sentence: int
-    start: int
-    end: int
-    score: float
-    first: Letters
-    last: Letters
+    sentence: int  # its index
+    start: int  # a position
+    end: int  # exclusive
+    score: float  # in nats per letter, at most 0
+    first: Letters  # (N,), positions of each letter
+    last: Letters  # (N,)
 
     def margin(self, min_score: float) -> float:
         """Return the nats by which the sentence fits; negative if it does not."""

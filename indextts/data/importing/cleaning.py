@@ -34,22 +34,15 @@ NO_SPEECH, TOO_LONG = "unchanged without speech", f"unchanged above {MAX_CLIP_S:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """Temporary output file, or the link to an original, which is never moved or removed.
-
-    Args:
-        cut: set for a clip of a long recording.
-        gain_db: as applied by the clean-up; None without --loudness.
-        is_cleaned: the clean-up made the file from the original.
-        outcomes: of the reading, the clean-up and --link, for the log.
-    """
+    """Temporary output file, or the link to an original, which is never moved or removed."""
 
     path: Path
     duration_s: float
     is_link: bool = False
-    cut: Passage | None = None
-    gain_db: float | None = None
-    is_cleaned: bool = False
-    outcomes: tuple[str, ...] = ()
+    cut: Passage | None = None  # set for a clip of a long recording
+    gain_db: float | None = None  # as applied by the clean-up; None without --loudness
+    is_cleaned: bool = False  # the clean-up made the file from the original
+    outcomes: tuple[str, ...] = ()  # of the reading, the clean-up and --link, for the log
 
 
 def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: float) -> OutputFile:

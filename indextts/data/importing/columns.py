@@ -50,25 +50,16 @@ _SMALL_NUMBER = re.compile(r"\d{1,4}(?:\.0)?")
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a table.
+    """Columns of a table."""
 
-    Args:
-        names: "audio", "text" and so on for each column; "" for one that is not read.
-        candidates: numbers of the equally likely columns by name, such as {"text": [1, 2]}; empty if there is
-            no column with that name.
-        problem: why the table cannot be imported; "" if all that is needed is decided.
-        is_other: no column could be the recording or the text, as in a list of speakers.
-        unit: of start, end and duration: "s", "ms" or "samples"; "" to decide by the recordings.
-        unread: numbers of the columns that look like times or a speaker, and are not read.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # "audio", "text" and so on for each column; "" for one that is not read
     has_header: bool
+    # the equally likely columns by name, such as {"text": [1, 2]}; empty if no column has the name
     candidates: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    problem: str = ""
-    is_other: bool = False
-    unit: str = ""
-    unread: tuple[int, ...] = ()
+    problem: str = ""  # why the table cannot be imported; "" if all that is needed is decided
+    is_other: bool = False  # no column could be the recording or the text, as in a list of speakers
+    unit: str = ""  # of start, end and duration: "s", "ms" or "samples"; "" to decide by the recordings
+    unread: tuple[int, ...] = ()  # numbers of the columns that look like times or a speaker, and are not read
 
     def shown(self, row: Sequence[str], header: Sequence[str] = ()) -> str:
         """Return the columns with the values of a row: "0 as audio (a.wav), sex not read (f)".

@@ -60,15 +60,11 @@ _HALVES = re.compile("[\ufffd\ud800-\udfff]")  # what stands for bytes that are 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Location in a source: a file, and a line number from 1 unless the entire file is meant.
-
-    Args:
-        place: shown before the reason of a rejection, such as "object 3: " of a JSON array.
-    """
+    """Location in a source: a file, and a line number from 1 unless the entire file is meant."""
 
     file: Path
     line: int | None = None
-    place: str = ""
+    place: str = ""  # shown before the reason of a rejection, such as "object 3: " of a JSON array
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,53 +104,30 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Row of a source: a recording or a span of it with its text, or a long recording with subtitles.
-
-    Args:
-        named: the recording, as the data name it.
-        text: empty for a recording with subtitles, and for a text that is too long for a clip.
-        speaker: the speaker in the data; None if unknown.
-        id: the preferred id in the project; "" for that of the name.
-        key: the unique and stable name within the source; "" for the id or the name.
-        recording: the longer recording that the clip was cut from; None if unknown.
-        span: start and end in the recording, in seconds; None for all of it.
-        times: the same as written in a table, until spans.py knows their unit.
-        duration: of the recording, as a table without starts gives it, in its unit.
-        split: "train", "val" or "test" in the data, as written until reading.py; None if they give none.
-        license: of the recording, in the data.
-        embedded: where its audio is, if the table contains it.
-        subtitles: the file with the texts and their times.
-        text_file: the file with the text, which may have more than a clip.
-        provenance: how a program found the text; only manifests of this project say it.
-        folders: where the recording is looked for first, before the folder of the row's file.
-        audio: the recording that was found (references.py), or the parquet file that contains it.
-        found_by: how it was found; "" for one in a parquet file.
-        original_text: the text with its marks, if the import removed some; else "".
-        keep: kinds of marks that stay in the subtitles or in the text file.
-    """
+    """Row of a source: a recording or a span of it with its text, or a long recording with subtitles."""
 
     where: Location
-    named: str = ""
-    text: str = ""
-    speaker: str | None = None
+    named: str = ""  # the recording, as the data name it
+    text: str = ""  # empty for a recording with subtitles, and for a text that is too long for a clip
+    speaker: str | None = None  # the speaker in the data; None if unknown
     language: str | None = None
-    id: str = ""
-    key: str = ""
-    recording: str | None = None
-    span: tuple[float, float] | None = None
-    times: Times | None = None
-    duration: float | None = None
-    split: str | None = None
-    license: str | None = None
-    embedded: Embedded | None = None
-    subtitles: Path | None = None
-    text_file: Path | None = None
-    provenance: Provenance | None = None
-    folders: tuple[Path, ...] = ()
-    audio: Path = Path()
-    found_by: str = ""
-    original_text: str = ""
-    keep: tuple[str, ...] = ()
+    id: str = ""  # the preferred id in the project; "" for that of the name
+    key: str = ""  # the unique and stable name within the source; "" for the id or the name
+    recording: str | None = None  # the longer recording that the clip was cut from; None if unknown
+    span: tuple[float, float] | None = None  # start and end in the recording, in seconds; None for all of it
+    times: Times | None = None  # the same as written in a table, until spans.py knows their unit
+    duration: float | None = None  # of the recording, as a table without starts gives it, in its unit
+    split: str | None = None  # "train", "val" or "test", as written until reading.py; None without one
+    license: str | None = None  # of the recording, in the data
+    embedded: Embedded | None = None  # where its audio is, if the table contains it
+    subtitles: Path | None = None  # the file with the texts and their times
+    text_file: Path | None = None  # the file with the text, which may have more than a clip
+    provenance: Provenance | None = None  # how a program found the text; only in manifests of this project
+    folders: tuple[Path, ...] = ()  # where the recording is looked for first, before the folder of the file
+    audio: Path = Path()  # the recording that was found (references.py), or the parquet file that contains it
+    found_by: str = ""  # how it was found; "" for one in a parquet file
+    original_text: str = ""  # the text with its marks, if the import removed some; else ""
+    keep: tuple[str, ...] = ()  # kinds of marks that stay in the subtitles or in the text file
 
 
 Item = Row | Rejection
@@ -163,22 +136,15 @@ Items = Iterator[Item]  # of a reader
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A subtitle, or a clip to cut: a part of a recording with its text.
-
-    Args:
-        text: empty for a subtitle that is only a boundary: its speech belongs to no clip.
-        original: the text as in the file, if it had marks; else "".
-        line: in the file of the text; that of the first subtitle of a clip.
-        voice: the speaker, from WebVTT's voice tags.
-    """
+    """A subtitle, or a clip to cut: a part of a recording with its text."""
 
     start_s: float
     end_s: float
-    text: str
-    line: int
-    voice: str | None = None
+    text: str  # empty for a subtitle that is only a boundary: its speech belongs to no clip
+    line: int  # in the file of the text; that of the first subtitle of a clip
+    voice: str | None = None  # the speaker, from WebVTT's voice tags
     provenance: Provenance | None = None
-    original: str = ""
+    original: str = ""  # the text as in the file, if it had marks; else ""
 
 
 def filled(value: str) -> str:

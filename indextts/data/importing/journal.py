@@ -40,27 +40,21 @@ ROW_FIELDS = (  # of a clip, which it has from its row
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Utterance of the project; `audio` is the name of its file in audio/, or the absolute path of a link.
-
-    Args:
-        speaker: "" until the voice is known; without one, the clip is not in the manifest.
-        voice: the group of voices that gave the speaker (voices.py); None if the data or the user did.
-        provenance: None if the text came with the recording.
-    """
+    """Utterance of the project; `audio` is the name of its file in audio/, or the absolute path of a link."""
 
     id: str
     audio: str
     text: str
-    speaker: str
+    speaker: str  # "" until the voice is known; without one, the clip is not in the manifest
     duration: float
     language: str
     recording: str | None = None
     original: str | None = None
     gain_db: float | None = None
-    voice: str | None = None
+    voice: str | None = None  # the group of voices that gave the speaker (voices.py); None for another origin
     split: str | None = None
     license: str | None = None
-    provenance: Provenance | None = None
+    provenance: Provenance | None = None  # None if the text came with the recording
     original_text: str | None = None
 
     @property

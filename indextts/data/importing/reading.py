@@ -31,18 +31,12 @@ _DRIVE_OR_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[\\/]")
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Recordings and columns of a source.
-
-    Args:
-        language: ISO 639 code of texts whose data name none, or none that is known.
-        chosen: the columns of tables by hand, as in --columns; "" to decide.
-        columns_of: of parquet files, by the names of their columns: shards are read alike.
-    """
+    """Recordings and columns of a source."""
 
     recordings: Recordings
-    language: str
-    chosen: str = ""
-    columns_of: dict[tuple[str, ...], Columns] = field(default_factory=dict)
+    language: str  # ISO 639 code of texts whose data name none, or none that is known
+    chosen: str = ""  # the columns of tables by hand, as in --columns; "" to decide
+    columns_of: dict[tuple[str, ...], Columns] = field(default_factory=dict)  # of parquet shards
     decided: dict[Path, Columns] = field(default_factory=dict)
 
     def resolve(self, items: Sequence[Item]) -> list[Item]:

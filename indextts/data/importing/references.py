@@ -48,17 +48,12 @@ _Rank = tuple[int, bool, bool, bool]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Recording, and the way in which it was found.
-
-    Args:
-        length: of the end of the path that led to it, in parts.
-        is_in_place: its path is as named, below the first folder.
-    """
+    """Recording, and the way in which it was found."""
 
     path: Path
     way: str
-    length: int = 0
-    is_in_place: bool = True
+    length: int = 0  # of the end of the path that led to it, in parts
+    is_in_place: bool = True  # its path is as named, below the first folder
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -38,41 +38,25 @@ _HEADED_SUFFIXES = (".csv", ".tsv", ".list", ".xlsx", ".jsonl", ".txt")  # befor
 
 @dataclass(frozen=True)
 class ColumnPreview:
-    """Column of a table.
-
-    Args:
-        header: "" if the table has none.
-        samples: its first values, shortened.
-        use: a name as in `Columns`; "" if the column is not read.
-        candidate_for: the name for which this column and others are equally likely; "" if decided.
-    """
+    """Column of a table."""
 
     number: int
-    header: str
-    samples: tuple[str, ...]
-    use: str
-    candidate_for: str = ""
+    header: str  # "" if the table has none
+    samples: tuple[str, ...]  # its first values, shortened
+    use: str  # a name as in `Columns`; "" if the column is not read
+    candidate_for: str = ""  # the name for which this column and others are equally likely; "" if decided
 
 
 @dataclass(frozen=True)
 class TablePreview:
-    """Columns of a table, or of several with the same columns.
+    """Columns of a table, or of several with the same columns."""
 
-    Args:
-        files: relative to the source.
-        columns: all of them; empty if `problem` prevents reading them.
-        missing: names that no column has, and without which the table cannot be imported.
-        is_other: the table could be one of other facts, which an import skips if it has a better one.
-        problem: why an import would refuse the table; "" if it would not.
-        facts: what an import does with the first rows, see `_facts`.
-    """
-
-    files: tuple[str, ...]
-    columns: tuple[ColumnPreview, ...] = ()
-    missing: tuple[str, ...] = ()
-    is_other: bool = False
-    problem: str = ""
-    facts: Facts = field(default_factory=Counter)
+    files: tuple[str, ...]  # relative to the source
+    columns: tuple[ColumnPreview, ...] = ()  # all of them; empty if `problem` prevents reading them
+    missing: tuple[str, ...] = ()  # names that no column has, and without which the table cannot be imported
+    is_other: bool = False  # perhaps of other facts, which an import skips if it has a better table
+    problem: str = ""  # why an import would refuse the table; "" if it would not
+    facts: Facts = field(default_factory=Counter)  # what an import does with the first rows, see `_facts`
 
     @property
     def is_decided(self) -> bool:

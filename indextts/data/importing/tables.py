@@ -42,17 +42,11 @@ _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closi
 
 @dataclass(frozen=True)
 class Table:
-    """A table of any form: its first rows, and what reads all of them.
+    """A table of any form: its first rows, and what reads all of them."""
 
-    Args:
-        head: the first row, and of the next those with the usual width; empty without columns.
-        has_header: the first row certainly names the columns.
-        read: yields the rows in file order by the columns, and rejections of invalid ones.
-    """
-
-    head: Sequence[Sequence[str]]
-    has_header: bool
-    read: Callable[[Columns], Items]
+    head: Sequence[Sequence[str]]  # the first row, and of the next those with the usual width; or empty
+    has_header: bool  # the first row certainly names the columns
+    read: Callable[[Columns], Items]  # yields the rows in file order, and rejections of invalid ones
 
 
 def open_table(path: Path, language: str) -> Table:

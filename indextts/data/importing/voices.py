@@ -87,25 +87,18 @@ class VoicesRecord(BaseModel):
 
 
 class VoiceRow(BaseModel, frozen=True):
-    """Line of voices.csv, whose columns are the fields.
-
-    Args:
-        closest: the most similar other group, at the mean cosine distance `distance`; "" if there is none.
-        sample_1, sample_2, sample_3: files of the clips nearest to the group's mean, in the dataset folder or
-            linked; "" if there are fewer.
-        farthest: the file of the clip farthest from it, where a wrong clip shows first.
-    """
+    """Line of voices.csv, whose columns are the fields."""
 
     voice: str
     speaker: str
     clips: int
     minutes: float
-    closest: str
+    closest: str  # the most similar other group, at the mean cosine distance `distance`; "" if there is none
     distance: Annotated[float | None, BeforeValidator(lambda value: None if value == "" else value)]
-    sample_1: str
+    sample_1: str  # files of the clips nearest to the mean of the group; "" if there are fewer
     sample_2: str
     sample_3: str
-    farthest: str
+    farthest: str  # the file of the clip farthest from it, where a wrong clip shows first
 
 
 def voice_clips(journal: Journal) -> Iterator[tuple[Entry, Clip]]:

@@ -41,16 +41,11 @@ WAIT_S = 1.0
 
 @dataclass(frozen=True)
 class Place:
-    """Slot for a process.
+    """Slot for a process."""
 
-    Args:
-        node: Ray's id of the machine.
-        number: the index of the slot on its machine.
-    """
-
-    node: str
+    node: str  # Ray's id of the machine
     machine: str
-    number: int
+    number: int  # the index of the slot on its machine
     num_cores: int
     has_gpu: bool = False
 

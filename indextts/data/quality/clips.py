@@ -48,37 +48,25 @@ MIN_CLIPS_OF_SPEAKER = 20  # quartiles and medians of fewer are unreliable
 
 @dataclass(frozen=True)
 class Sound:
-    """Measures of a recording, or an error.
+    """Measures of a recording, or an error."""
 
-    Args:
-        measures: None for an unreadable recording.
-        fingerprint: by which copies are found.
-        error: the reason if there are no measures.
-    """
-
-    measures: Measures | None
+    measures: Measures | None  # None for an unreadable recording
     file_sha256: str = ""
     samples_sha256: str | None = None
-    fingerprint: Fingerprint | None = None
-    error: str = ""
+    fingerprint: Fingerprint | None = None  # by which copies are found
+    error: str = ""  # the reason if there are no measures
 
 
 @dataclass
 class Clip:
-    """A clip of the set; each stage of the check adds to it.
-
-    Args:
-        heard: None without a recognizer, and for an unreadable recording.
-        measures: all numbers of the clip, None where one is undefined.
-        flags: in the order of REASONS.
-    """
+    """A clip of the set; each stage of the check adds to it."""
 
     utterance: Utterance
     sound: Sound
     text: TextMeasures
-    measures: Measures = field(default_factory=dict)
-    heard: Heard | None = None
-    flags: tuple[Flag, ...] = ()
+    measures: Measures = field(default_factory=dict)  # all numbers of the clip, None where one is undefined
+    heard: Heard | None = None  # None without a recognizer, and for an unreadable recording
+    flags: tuple[Flag, ...] = ()  # in the order of REASONS
 
     @property
     def is_rejected(self) -> bool:

@@ -35,15 +35,10 @@ MAX_CLIPS_OF_BITS = 30  # bits that more clips have say nothing about copies
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Anchors of a clip.
+    """Anchors of a clip."""
 
-    Args:
-        times_ms: (A,) increasing.
-        bits: (A,).
-    """
-
-    times_ms: NDArray[np.uint32]
-    bits: NDArray[np.uint32]
+    times_ms: NDArray[np.uint32]  # (A,) increasing
+    bits: NDArray[np.uint32]  # (A,)
 
     def __str__(self) -> str:
         return base64.b64encode(np.stack([self.times_ms, self.bits]).astype("<u4").tobytes()).decode()

@@ -154,28 +154,17 @@ def _decibels(power: float) -> float:
 
 @dataclass(frozen=True)
 class TextMeasures:
-    """Counts of one text.
+    """Counts of one text."""
 
-    Args:
-        num_syllables: letters in the script of the language, as syllables.
-        is_mostly_own: at least half of its letters, and at least one, are in the script of the language.
-        script_percent: their share of its letters; 0 without letters.
-        num_tigrinya, tigrinya_percent: letters that are frequent in Tigrinya and rare in Amharic; 0 for a
-            text in another language than Amharic.
-        num_latin, num_digits, num_other: characters that the normaliser left unchanged, and that are not of
-            the language's script.
-        key: its letters with homophones merged; equal for texts that sound the same.
-    """
-
-    num_syllables: float
-    is_mostly_own: bool
-    script_percent: float
-    num_tigrinya: int
+    num_syllables: float  # letters in the script of the language, as syllables
+    is_mostly_own: bool  # at least half of its letters, and at least one, are in the script of the language
+    script_percent: float  # their share of its letters; 0 without letters
+    num_tigrinya: int  # letters that are frequent in Tigrinya and rare in Amharic; 0 in other languages
     tigrinya_percent: float
-    num_latin: int
+    num_latin: int  # left by the normaliser and of another script, as the next two
     num_digits: int
     num_other: int
-    key: str
+    key: str  # its letters with homophones merged; equal for texts that sound the same
 
 
 def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> TextMeasures:

@@ -12,39 +12,23 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Measure:
-    """Texts about a number of each clip, "" where it is not shown.
+    """Texts about a number of each clip, "" where it is not shown."""
 
-    Args:
-        flagged: in the description of a flag.
-        title: of its histogram.
-        spread: of its minimum, median and maximum in the report.
-    """
-
-    flagged: str = ""
-    title: str = ""
-    spread: str = ""
+    flagged: str = ""  # in the description of a flag
+    title: str = ""  # of its histogram
+    spread: str = ""  # of its minimum, median and maximum in the report
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Reason to flag a clip.
+    """Reason to flag a clip."""
 
-    Args:
-        is_hard: whether it rejects the clip.
-        name: the flag in files and filters.
-        what: a short description.
-        measure: a key of the clip's measures; empty for a reason without a number.
-        limit: a field of QualityLimits, whose name tells the side on which clips are flagged; empty for
-            clips above 0.
-        harder: the reason for the same number that replaces this one.
-    """
-
-    is_hard: bool
-    name: str
-    what: str
-    measure: str = ""
-    limit: str = ""
-    harder: str = ""
+    is_hard: bool  # whether it rejects the clip
+    name: str  # the flag in files and filters
+    what: str  # a short description
+    measure: str = ""  # a key of the clip's measures; empty for a reason without a number
+    limit: str = ""  # a field of QualityLimits, whose name tells the side; empty for clips above 0
+    harder: str = ""  # the reason for the same number that replaces this one
 
     @property
     def side(self) -> Literal["below", "above"]:
@@ -64,16 +48,11 @@ REASON_OF = {reason.name: reason for reason in REASONS}
 
 @dataclass(frozen=True)
 class Flag:
-    """Reason that applies to a clip.
-
-    Args:
-        severity: distance beyond the limit, comparable within a reason.
-        description: the reason with its number.
-    """
+    """Reason that applies to a clip."""
 
     reason: str
-    severity: float
-    description: str
+    severity: float  # distance beyond the limit, comparable within a reason
+    description: str  # the reason with its number
 
     @property
     def is_hard(self) -> bool:

@@ -73,19 +73,13 @@ class ReasonCount(BaseModel, frozen=True):
 
 
 class Limit(BaseModel, frozen=True):
-    """Limit of a reason; clips on its side are rejected if it is hard, else get a warning.
-
-    Args:
-        field: of QualityLimits; "" in files of earlier versions.
-        choices: of a hard limit: round values across the histogram, ascending, each with the number of clips
-            that it keeps.
-    """
+    """Limit of a reason; clips on its side are rejected if it is hard, else get a warning."""
 
     value: float
     side: Literal["below", "above"]
     is_hard: bool
-    field: str = ""
-    choices: list[tuple[float, int]] = []
+    field: str = ""  # of QualityLimits; "" in files of earlier versions
+    choices: list[tuple[float, int]] = []  # of a hard limit: values, and how many clips each keeps
 
 
 class MeasureHistogram(BaseModel, frozen=True):

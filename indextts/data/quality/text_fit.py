@@ -54,20 +54,13 @@ MAX_SHIFT = 3  # lines
 
 @dataclass(frozen=True)
 class Heard:
-    """Transcript of a clip, and its differences from the text.
-
-    Args:
-        error_percent: character error rate.
-        alignment: fit of the text in nats per letter, near 0 if it is spoken; None without a CTC model.
-        num_unheard: letters of the text that were not heard at its start or end.
-        num_beyond: heard letters before or after the text.
-    """
+    """Transcript of a clip, and its differences from the text."""
 
     text: str
-    error_percent: float
-    alignment: float | None
-    num_unheard: int
-    num_beyond: int
+    error_percent: float  # character error rate
+    alignment: float | None  # fit of the text in nats per letter, near 0 if spoken; None without a CTC model
+    num_unheard: int  # letters of the text that were not heard at its start or end
+    num_beyond: int  # heard letters before or after the text
 
 
 @dataclass(frozen=True)
@@ -80,21 +73,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class TextFit:
-    """Comparison of the transcripts of a set.
+    """Comparison of the transcripts of a set."""
 
-    Args:
-        num_clips: that were transcribed.
-        error_percent: the median error.
-        not_understood: speakers of which the recognizer understands too little, with their median errors.
-        spreads: of the measures over the clips of the other speakers; empty if nothing can be compared.
-        spreads_of: likewise for each of them with enough clips.
-    """
-
-    num_clips: int
-    error_percent: float
-    not_understood: Mapping[str, float]
-    spreads: Mapping[str, Spread]
-    spreads_of: Mapping[str, Mapping[str, Spread]]
+    num_clips: int  # that were transcribed
+    error_percent: float  # the median error
+    not_understood: Mapping[str, float]  # speakers that the recognizer hardly understands, with median errors
+    spreads: Mapping[str, Spread]  # over the clips of the other speakers; empty if nothing can be compared
+    spreads_of: Mapping[str, Mapping[str, Spread]]  # likewise for each of them with enough clips
 
     def measures(self, speaker: str, heard: Heard | None) -> Measures:
         """Return the measures of a clip; deviations are positive if the text fits worse than usual."""
@@ -130,30 +115,19 @@ class TextFit:
 
 @dataclass(frozen=True)
 class Run:
-    """Clips in a row whose texts belong to other recordings.
+    """Clips in a row whose texts belong to other recordings."""
 
-    Args:
-        places: of its clips.
-        correlation: of length and speech in it.
-        shift: lines after a clip that its text stands; 0 if no shift helps.
-    """
-
-    places: range
-    correlation: float
-    shift: int
+    places: range  # of its clips
+    correlation: float  # of length and speech in it
+    shift: int  # lines after a clip that its text stands; 0 if no shift helps
 
 
 @dataclass(frozen=True)
 class LengthFit:
-    """Comparison of the lengths of the texts with the time spoken.
+    """Comparison of the lengths of the texts with the time spoken."""
 
-    Args:
-        correlation: of their logarithms; None for too few clips.
-        deviations: of the clips, NaN where one is undefined.
-    """
-
-    correlation: float | None
-    deviations: Sequence[float]
+    correlation: float | None  # of their logarithms; None for too few clips
+    deviations: Sequence[float]  # of the clips, NaN where one is undefined
     runs: Sequence[Run]
 
     def measures(self, place: int) -> Measures:

@@ -80,26 +80,18 @@ def choose_limit(curve: Sequence[Point]) -> float:
 
 @dataclass(frozen=True)
 class AgreementReport:
-    """Result of a transcription.
-
-    Args:
-        limit: of the disagreement of kept transcripts; None with one recognizer.
-        is_chosen: whether the limit was chosen from the set.
-        num_silent: clips in which no recognizer heard a text; they are not in the manifest.
-        curve: what each limit would keep; empty with one recognizer.
-        shared_family: the family of two recognizers that share mistakes, such as Whisper.
-    """
+    """Result of a transcription."""
 
     recognizers: list[str]
-    limit: float | None
-    is_chosen: bool
+    limit: float | None  # of the disagreement of kept transcripts; None with one recognizer
+    is_chosen: bool  # whether the limit was chosen from the set
     num_clips: int
     hours: float
     num_kept: int
     hours_kept: float
-    num_silent: int
-    curve: list[Point]
-    shared_family: str = ""
+    num_silent: int  # clips in which no recognizer heard a text; they are not in the manifest
+    curve: list[Point]  # what each limit would keep; empty with one recognizer
+    shared_family: str = ""  # the family of two recognizers that share mistakes, such as Whisper
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
