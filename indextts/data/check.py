@@ -25,11 +25,7 @@ from indextts.text.readings import options_of
 
 
 def check(command: CheckData) -> list[Report]:
-    """Return the reports on all files of the command.
-
-    Raises:
-        UserError: a line is not a valid utterance or pair, or the report cannot be written.
-    """
+    """Return the reports on all files of the command; a UserError for an invalid line or a failed write."""
     options = options_of(command)
     reports = []
     with running_on(command.engine, command.ray_address):

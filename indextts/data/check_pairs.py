@@ -12,13 +12,9 @@ from indextts.system.amounts import counted
 
 
 def check_pairs(path: Path, manifest: Path | None = None) -> Report:
-    """Return the report on a pairs file; the check of the manifest judges the texts.
+    """Return the report on a pairs file; a UserError for an invalid pair.
 
-    Args:
-        manifest: the utterances that the pairs were built from, to compare the speakers.
-
-    Raises:
-        UserError: a line is not a valid pair.
+    The check of the manifest judges the texts; here the manifest gives the speakers.
     """
     pairs = read_pairs(path)
     targets = {pair.target_id: pair for pair in pairs}
@@ -38,11 +34,7 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
 
 
 def check_split(train: Path, val: Path) -> Report:
-    """Return the report on validation targets that occur in the training pairs too.
-
-    Raises:
-        UserError: a line is not a valid pair.
-    """
+    """Return the report on validation targets in the training pairs; errors as for `check_pairs`."""
     train_pairs, val_pairs = read_pairs(train), read_pairs(val)
     train_ids = {pair.target_id for pair in train_pairs} | {pair.prompt_id for pair in train_pairs}
     targets = sorted({pair.target_id for pair in val_pairs})

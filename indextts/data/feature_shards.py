@@ -62,11 +62,7 @@ class Shards:
 
     @classmethod
     def open(cls, folder: Path, formats: Mapping[str, ArrayFormat]) -> Self:
-        """Open the committed shards; array files are opened and checked when they are first used.
-
-        Raises:
-            UserError: an index is corrupt.
-        """
+        """Open the committed shards, array files at their first use; a UserError if an index is corrupt."""
         names = [path.name for path in shard_folders(folder)]
         parts = [_read_index(folder / name / "index.npy") for name in names]
         index = np.concatenate(parts) if parts else np.zeros(0, INDEX)

@@ -174,11 +174,7 @@ def store_path(folder: Path, info: StoreInfo) -> Path:
 
 
 def read_info(path: Path) -> StoreInfo:
-    """Return the content of a StoreInfo file.
-
-    Raises:
-        UserError: the file is missing, corrupt, or has an unsupported format.
-    """
+    """Return the content of a StoreInfo file; a UserError if it is missing, corrupt or of another format."""
     if not path.exists():
         raise UserError(f"{path}: the feature store does not exist; preprocess the manifest first")
     content = read_section(dict[str, Any], path, REBUILD_ADVICE)

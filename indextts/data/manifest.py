@@ -181,11 +181,7 @@ ItemT = TypeVar("ItemT", Utterance, Pair)
 
 
 def read_utterances(path: Path) -> list[Utterance]:
-    """Return the utterances of a manifest, raw or preprocessed, with absolute paths.
-
-    Raises:
-        UserError: the file is invalid; the message has the first invalid line.
-    """
+    """Return the utterances of a manifest with absolute paths; a UserError names the first invalid line."""
     return [utterance for _, utterance in read_numbered_utterances(path)]
 
 
@@ -195,20 +191,12 @@ def read_numbered_utterances(path: Path) -> list[tuple[int, Utterance]]:
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Return the pairs of a pairs file, with absolute paths.
-
-    Raises:
-        UserError: the file is invalid; the message has the first invalid line.
-    """
+    """Return the pairs of a pairs file with absolute paths; a UserError names the first invalid line."""
     return [pair for _, pair in _read_unique(path, _pair)]
 
 
 def stream_pairs(path: Path) -> Iterator[tuple[Pair, str]]:
-    """Yield the pairs of a pairs file, each with its `features` as written; does not compare ids.
-
-    Raises:
-        UserError: a line is invalid.
-    """
+    """Yield pairs with their `features` as written, without comparing ids; errors as for `read_pairs`."""
     for line in _lines(path):
         yield _pair(line), line.record["features"]
 
@@ -219,11 +207,7 @@ def resolved_path(manifest: Path, written: str) -> Path:
 
 
 def sample_pairs(path: Path, max_pairs: int) -> tuple[int, list[Pair]]:
-    """Return the number of pairs of a file, and at most `max_pairs` evenly spaced ones; fast for any file.
-
-    Raises:
-        UserError: a sampled line is invalid.
-    """
+    """Return the number of pairs and up to `max_pairs` evenly spaced ones, fast; errors as `read_pairs`."""
     total, records = sample_json_lines(path, max_pairs)
     return total, [_pair(line) for line in _lines(path, records)]
 
@@ -257,13 +241,10 @@ def read_hours(path: Path) -> float | None:
 
 
 def write_utterances(path: Path, utterances: Iterable[Utterance], *, keeps_links: bool = False) -> None:
-    """Write a manifest through a temporary file; paths become relative to its folder.
+    """Write a manifest aside and rename it, with relative paths; a UserError if that fails.
 
     Args:
         keeps_links: leave the paths of recordings outside the folder absolute.
-
-    Raises:
-        UserError: the file cannot be written.
     """
     folder = _folder(path)
     records = (_utterance_record(utterance, folder, keeps_links) for utterance in utterances)

@@ -70,11 +70,7 @@ def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) 
 
 
 def load_base_config(command: Preprocess) -> GPTConfig:
-    """Return the config for the base of the command's checkpoint; errors as for `load_fitting_config`.
-
-    Raises:
-        UserError: also if the command cannot encode for this base.
-    """
+    """Return the config for the base of the checkpoint; a UserError if it or the command does not fit."""
     config = load_fitting_config(command.config)
     if not command.gpt_checkpoint.is_file():
         return config  # `load_networks` names all missing files
@@ -150,11 +146,7 @@ def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:
 
 
 def load_style_encoder(command: Preprocess, config: GPTConfig, device: torch.device) -> StyleOf | None:
-    """Return the function that computes style vectors; None for a base that needs none.
-
-    Raises:
-        UserError: the file of CAM++ cannot be read or has other tensors.
-    """
+    """Return the function that computes style vectors, if any; a UserError for an unusable CAM++ file."""
     if not config.of_base.reads_style:
         return None
     if command.backend == "builtin":

@@ -72,36 +72,25 @@ class Ragged:
 
 @dataclass(frozen=True)
 class PairColumns(Sequence[Pair]):
-    """Pairs, and their texts as token ids.
+    """Pairs, and their texts as token ids."""
 
-    Args:
-        id, speaker, prompt, target, text: (P,), rows of `ids`, `speakers`, `utterance_ids` and `texts`.
-        num_codes, target_s, prompt_s: (P,), as in the pairs file.
-        utterance_ids: U; in a store an id may have several keys, which are different utterances here.
-        keys: (U, 32), in their feature store.
-        store: (U,), positions in `stores`.
-        texts, tokens: T; the text and its token ids.
-        stores: files of the feature stores.
-        part: (P,), positions of the pairs among the parts that were joined; None for a single one.
-    """
-
-    id: NDArray[np.int32]
-    speaker: NDArray[np.int32]
-    prompt: NDArray[np.int32]
-    target: NDArray[np.int32]
-    text: NDArray[np.int32]
-    num_codes: NDArray[np.int32]
-    target_s: NDArray[np.float64]
-    prompt_s: NDArray[np.float64]
+    id: NDArray[np.int32]  # (P,), rows of `ids`
+    speaker: NDArray[np.int32]  # (P,), rows of `speakers`
+    prompt: NDArray[np.int32]  # (P,), rows of `utterance_ids`
+    target: NDArray[np.int32]  # (P,), likewise
+    text: NDArray[np.int32]  # (P,), rows of `texts`
+    num_codes: NDArray[np.int32]  # (P,), as in the pairs file
+    target_s: NDArray[np.float64]  # (P,), likewise
+    prompt_s: NDArray[np.float64]  # (P,), likewise
     ids: Ragged
     speakers: Ragged
-    utterance_ids: Ragged
-    keys: NDArray[np.uint8]
-    store: NDArray[np.int32]
-    texts: Ragged
-    tokens: Ragged
-    stores: tuple[Path, ...]
-    part: NDArray[np.int32] | None = None
+    utterance_ids: Ragged  # U; in a store an id may have several keys, which are different utterances here
+    keys: NDArray[np.uint8]  # (U, 32), in their feature store
+    store: NDArray[np.int32]  # (U,), positions in `stores`
+    texts: Ragged  # T
+    tokens: Ragged  # T, token ids of each text
+    stores: tuple[Path, ...]  # files of the feature stores
+    part: NDArray[np.int32] | None = None  # (P,), positions among the joined parts; None for a single one
 
     @classmethod
     def of(cls, pairs: Sequence[Pair], text_ids: Sequence[Sequence[int] | NDArray[Any]]) -> "PairColumns":
@@ -216,11 +205,7 @@ class PairColumns(Sequence[Pair]):
 
 
 class ColumnsBuilder:
-    """Columns that grow by one pair at a time.
-
-    Args:
-        stores: feature stores as given to `add`, in the order of their rows.
-    """
+    """Columns that grow by one pair at a time; `stores` are in the order of their rows."""
 
     def __init__(self) -> None:
         self.stores: dict[str, int] = {}
@@ -253,12 +238,7 @@ class ColumnsBuilder:
         return list(self._texts)
 
     def build(self, tokens: Ragged, stores: tuple[Path, ...]) -> PairColumns:
-        """Return the columns.
-
-        Args:
-            tokens: the token ids of each of `texts`.
-            stores: the files that `stores` names.
-        """
+        """Return the columns with the token ids of `texts`, and the files that `stores` names."""
         columns: dict[str, Any] = {name: np.frombuffer(rows, np.int32) for name, rows in self._rows.items()}
         columns |= {name: np.frombuffer(values, np.float64) for name, values in self._seconds.items()}
         keys = [key for _, key, _ in self._utterances]

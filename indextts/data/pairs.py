@@ -218,13 +218,7 @@ def _choose_prompts(
     seed: int,
     voices: Voices,
 ) -> dict[str, list[Utterance]]:
-    """Return the prompts of each target, by id.
-
-    Args:
-        clips: all clips of a speaker, in the order in which they are targets.
-        prompts: the preferred prompts.
-        num_of: the number of prompts of each target.
-    """
+    """Return the prompts of each target, by id: of `prompts` if possible, else of all `clips`."""
     facts = facts_of(clips, voices)
     preferred = PromptQueue(_shuffled(prompts, f"{seed} prompts"), facts, voices.limit)
     fallback = preferred

@@ -281,11 +281,7 @@ class OldFolder:
     def _of_true_length(
         self, id: str, codes: NDArray[Any], duration_s: float, *, is_measured: bool
     ) -> NDArray[Any]:
-        """Return the codes of the recording, without those of padding.
-
-        Args:
-            is_measured: whether the duration is that of the file, not that of the manifest.
-        """
+        """Return the codes without those of padding; `is_measured` means a duration of the file itself."""
         num_true = max(0, math.floor((duration_s - LEAD_S["indextts2"]) * CODES_PER_SECOND + 1e-6))
         # + 1: a clip with an odd number of log-mel frames, encoded alone, got a code for half a pair.
         max_true = num_true + 1 + (0 if is_measured else MAX_ROUNDING_CODES)

@@ -123,11 +123,7 @@ def overlay_files(manifest: Path) -> tuple[Path, Path]:
 
 
 def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
-    """Return the utterances to use, each with its line number in the manifest.
-
-    Raises:
-        UserError: manifest, decisions or verdicts are invalid, or all utterances are rejected.
-    """
+    """Return the utterances to use with their line numbers; a UserError for invalid files or none left."""
     numbered = read_numbered_utterances(manifest)
     decisions = read_decisions(manifest)
     reasons_of = {u.id: ["doubtful"] for _, u in numbered if u.is_doubtful} | dict(read_rejected(manifest))
@@ -158,11 +154,7 @@ def read_reviewed_texts(manifest: Path) -> list[str]:
 
 
 def read_reviewed_speech(manifests: Iterable[Path]) -> tuple[list[str], float | None]:
-    """Return the texts to use and their hours, None if a line without a review has no duration.
-
-    Raises:
-        UserError: as `read_reviewed`.
-    """
+    """Return the texts to use and their hours, None without a duration; errors as for `read_reviewed`."""
     texts: list[str] = []
     hours: list[float | None] = []
     for manifest in manifests:
@@ -249,11 +241,7 @@ def decide(log: DecisionLog, ids: Sequence[str], changed: Mapping[str, str | Non
 
 
 def undo(log: DecisionLog, key: str) -> Decision | None:
-    """Cancel the decision with a key and return it; None if it is cancelled already or unknown.
-
-    Raises:
-        UserError: the file cannot be read or written.
-    """
+    """Cancel and return the decision with a key, None if there is none; errors as for `decide`."""
     log.refresh()
     made = log.made.get(key)
     if made is not None:

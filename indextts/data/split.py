@@ -219,11 +219,7 @@ def _unseen_speakers(
 def _validation_groups(
     counts: Counter[Group], already: set[Group], rank: Callable[[Iterable[str]], bytes], ratio: float
 ) -> set[Group]:
-    """Return the validation groups of a speaker; empty if the speaker has too few or too long groups.
-
-    Args:
-        already: validation groups of other speakers, perhaps with utterances of this speaker.
-    """
+    """Return the validation groups of a speaker, none for too few or too long ones; some may be `already`."""
     num = counts.total()
     if num < MIN_UTTERANCES:
         return set()

@@ -82,11 +82,7 @@ class TextReport(BaseModel, frozen=True):
 def report_texts(
     utterances: Sequence[Utterance], options: NormalizerOptions, heard: Sequence[str | None] = ()
 ) -> TextReport:
-    """Return the report on the texts of these utterances.
-
-    Args:
-        heard: the transcript of each clip by a recognizer; empty without a recognizer.
-    """
+    """Return the report on the texts of these utterances, and on their transcripts `heard`, if any."""
     forms: dict[Leftover, list[Utterance]] = defaultdict(list)
     by_option: dict[str, list[Utterance]] = defaultdict(list)
     clips: dict[str, list[AmbiguousClip]] = defaultdict(list)

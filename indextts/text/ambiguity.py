@@ -68,15 +68,10 @@ def other_value(option: str, options: NormalizerOptions) -> str:
 
 
 def nearest_reading(readings: Sequence[str], heard: str) -> int | None:
-    """Return the index of the reading with the fewest character errors against what was heard.
+    """Return the index of the normalised reading with the fewest character errors against what was heard.
 
-    Args:
-        readings: normalised texts.
-        heard: a transcript of the recording.
-
-    Returns:
-        None if no reading is nearer than all others, or more than `MAX_ERROR_RATE` of the nearest one was
-        heard differently: a poor transcript is nearer to the shorter reading.
+    None if no reading is nearer than all others, or more than `MAX_ERROR_RATE` of the nearest one was heard
+    differently: a poor transcript is nearer to the shorter reading.
     """
     transcript = scored(heard)
     keys = [text_key(reading) for reading in readings]

@@ -57,11 +57,7 @@ def reserved(base: Tokenizer, texts: Sequence[str]) -> bytes:
 
 
 def for_language(tokenizer: Tokenizer, language: str) -> Tokenizer:
-    """Return a tokenizer with the same pieces that reads texts of `language`; "" is its own language.
-
-    Raises:
-        UserError: the base has language rows, but none for this language.
-    """
+    """Return a tokenizer with these pieces for texts of `language`, "" its own; a UserError without a row."""
     options = of_language(tokenizer.options, language) if language else tokenizer.options
     if options == tokenizer.options:
         return tokenizer

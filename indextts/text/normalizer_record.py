@@ -29,11 +29,7 @@ def with_record(model: bytes, record: dict[str, Any]) -> bytes:
 
 
 def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
-    """Return the normaliser version and options in a ModelProto, None without a record.
-
-    Raises:
-        UserError: the record is corrupt or of a newer version of the normaliser.
-    """
+    """Return the version and options in a ModelProto, None without; a UserError if corrupt or newer."""
     fields: Any = UnknownFieldSet(proto)  # iterable, unlike its stub
     found = [field.data for field in fields if field.field_number == _FIELD]
     return parse_record(found[-1], path) if found else None

@@ -97,11 +97,7 @@ def find_duplicate(rows: Sequence[ReadingRow]) -> tuple[int, int] | None:
 
 
 def read_rows(path: Path) -> list[ReadingRow]:
-    """Return the rows of a table of readings.
-
-    Raises:
-        UserError: the file cannot be read, or a line cannot be used; the message has file and line.
-    """
+    """Return the rows of a table of readings; a UserError names the file and line that cannot be used."""
     lines = read_text_lines(path, "--readings", "use a table in UTF-8")
     header = tuple(cell.strip('"') for cell in lines[0].split("\t")) if lines else ()
     if header not in (COLUMNS, COLUMNS[:3]):
@@ -149,11 +145,7 @@ def readings_for(rows: Sequence[ReadingRow], language: str) -> tuple[Reading, ..
 
 
 def typed_options(flags: NormalizerFlags) -> dict[str, Any]:
-    """Return the typed flags of the normaliser as fields of `NormalizerOptions`.
-
-    Raises:
-        UserError: the table of readings cannot be used.
-    """
+    """Return the typed flags as fields of `NormalizerOptions`; a UserError for an unusable readings table."""
     names = flags.model_fields_set & NormalizerFlags.model_fields.keys()
     values = {name: getattr(flags, name) for name in names}
     if path := values.pop("readings", None):

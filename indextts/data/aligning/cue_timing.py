@@ -69,11 +69,7 @@ class Timing:
 def fitted_cues(
     path: Path, cues: Sequence[Passage], speech: Sequence[Span], duration_s: float
 ) -> tuple[list[Passage], list[Rejection]]:
-    """Return the cues at the times of their speech, and rejections; cues with unclear times lose their text.
-
-    Args:
-        path: the file of the cues, which are in the order of their start.
-    """
+    """Return the cues in order at the times of their speech, and rejections; unclear ones lose their text."""
     has_text = np.array([bool(cue.text) for cue in cues], bool)
     times = np.array([(cue.start_s, cue.end_s) for cue in cues]).reshape(-1, 2)
     num_texts = int(has_text.sum())

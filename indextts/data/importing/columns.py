@@ -62,11 +62,7 @@ class Columns:
     unread: tuple[int, ...] = ()  # numbers of the columns that look like times or a speaker, and are not read
 
     def shown(self, row: Sequence[str], header: Sequence[str] = ()) -> str:
-        """Return the columns with the values of a row: "0 as audio (a.wav), sex not read (f)".
-
-        Args:
-            header: names of the columns; empty without a header.
-        """
+        """Return the columns with the values of a row: "0 as audio (a.wav), sex not read (f)"."""
         labels = header or [str(number) for number in range(len(self.names))]
         columns = [
             f"{_short(label.strip())} {f'as {name}' if name else 'not read'} ({_short(value.strip())})"

@@ -143,9 +143,6 @@ def _listed(repository: str, revision: str, folder: Path) -> tuple[dict[str, Rem
     """Return the data files of a revision, or of the hub's conversion to parquet, and the card's text.
 
     The card is downloaded, and what the data set no longer has is removed.
-
-    Args:
-        revision: "" for the main branch.
     """
     try:
         with hub_errors(repository, "dataset"):

@@ -43,11 +43,7 @@ class Transcoded:
 
 
 def recording_stamp(found: Row, command: ImportDataset) -> tuple[object, ...]:
-    """Return a stamp that changes when transcoding a recording would give another result.
-
-    Raises:
-        UserError: the table of readings cannot be used.
-    """
+    """Return a stamp that changes when transcoding gives another result; errors as `readings_of_text`."""
     text_file = found.text_file if command.asr else None
     files = [file for file in (found.audio, found.subtitles, text_file) if file is not None]
     stamps: list[object] = [(status.st_size, status.st_mtime_ns) for status in map(Path.stat, files)]

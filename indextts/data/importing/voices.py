@@ -126,11 +126,7 @@ def read_vectors(journal: Journal, encoder: str) -> dict[str, Vector]:
 
 
 def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_workers: int) -> None:
-    """Compute and store the vectors that are not stored yet.
-
-    Raises:
-        UserError: the weights are unusable, or the file cannot be written.
-    """
+    """Compute and store the missing vectors; a UserError for unusable weights or an unwritable file."""
     audio = {_key(entry, clip): journal.audio / clip.audio for entry, clip in voice_clips(journal)}
     with _stored(journal, file_sha256(weights)) as stored:
         add_results(stored, audio, lambda: load_encoder(weights), _encoded, num_workers)
@@ -188,11 +184,7 @@ def group_voices(
 
 
 def read_record(folder: Path) -> VoicesRecord:
-    """Return the record of a dataset; an empty one without groups.
-
-    Raises:
-        UserError: voices.json is invalid, or merges groups in a circle.
-    """
+    """Return the record of a dataset, empty without groups; a UserError if it is invalid or circular."""
     path = folder / RECORD_NAME
     try:
         record = VoicesRecord.model_validate_json(path.read_bytes())

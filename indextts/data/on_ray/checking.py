@@ -10,14 +10,7 @@ from indextts.data.quality.measures import MEASURES_VERSION
 
 
 def measure_on_ray(measure: Measure, tasks: Sequence[Task]) -> Iterator[Measured]:
-    """Yield the measures of each task, in order.
-
-    Args:
-        measure: measures a task; it is pickled.
-
-    Raises:
-        UserError: as `Pool.map`.
-    """
+    """Yield the measures of each task, in order, with a pickled `measure`; errors as for `Pool.map`."""
     pool: Pool[Task, Measured] = Pool(partial(_begin, measure), _facts(), "core")
     try:
         yield from pool.map(tasks, _shown)

@@ -212,11 +212,7 @@ def read_overview(folder: Path) -> Overview | None:
 def facts(
     clips: Sequence[Clip], overview: Overview, fit: TextFit, limits: QualityLimits, language: str
 ) -> list[str]:
-    """Return totals, the spread of each measure, the speakers, and the counts of each reason.
-
-    Args:
-        language: of utterances whose line names none.
-    """
+    """Return totals, spreads, speakers and counts of reasons; `language` is that of lines without one."""
     left = sum(clip.hours for clip in clips if not clip.is_rejected)
     lines = [
         f"utterances: {len(clips)}, {overview.hours:.2f} hours, of which {left:.2f} go on",

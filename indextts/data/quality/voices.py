@@ -50,11 +50,7 @@ def hear_voices(
     report_dir: Path | None,
     load_encoder: LoadEncoder = load_campplus_encoder,
 ) -> None:
-    """Add the deviations of each clip.
-
-    Raises:
-        UserError: the encoder cannot be loaded, or the results cannot be stored.
-    """
+    """Add the deviations of each clip; a UserError if the encoder or the folder for results is unusable."""
     if not weights.is_file():
         raise UserError(
             f"--voice-encoder {weights}: does not exist; download it with tools/download_checkpoints.py "

@@ -171,11 +171,7 @@ def _joined(parts: Sequence[_Part], limits: Limits) -> list[_Part]:
 def cut_recordings(
     recordings: Sequence[Recording], folder: Path, limits: Limits, num_workers: int
 ) -> list[CutRecording]:
-    """Return the recordings with their clips, in order; those that were cut before are not cut again.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Return the recordings in order with their clips, new or kept; a UserError for an unwritable folder."""
     version = f"{VERSION} {limits.min_s} {limits.max_s}"
     with StoredResults(folder, "cuts", version, kept=CUT_RECORDING.validate_python) as stored:
         keys = [_key(recording) for recording in recordings]
