@@ -9,8 +9,7 @@ import soundfile
 from check_amharic_data import main
 from indextts.commands.data import CheckData
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.check import check
-from indextts.data.check_pairs import check_pairs, check_split
+from indextts.data.check import check, check_pairs, check_split
 from indextts.data.manifest import Pair, Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.quality.clips import measure_clips
 from indextts.data.report import Report

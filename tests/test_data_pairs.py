@@ -12,8 +12,7 @@ from indextts.data.feature_store import StoreInfo, store_path
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Provenance, Utterance, read_pairs, write_utterances
 from indextts.data.pair_summary import read_summary
-from indextts.data.pair_voices import BUILTIN_LIMIT, CAMPPLUS_LIMIT, Voices, read_voices
-from indextts.data.pairs import build_pairs, log_left_out
+from indextts.data.pairs import BUILTIN_LIMIT, CAMPPLUS_LIMIT, Voices, build_pairs, log_left_out, read_voices
 from indextts.errors import UserError
 from tools.build_gpt_prompt_pairs import main
 

@@ -26,8 +26,7 @@ from indextts.speech.export.card import model_card, official_usage, usage_of
 from indextts.speech.export.client import Client
 from indextts.speech.export.model_folder import config_with_tokens, export
 from indextts.speech.export.source import read_source
-from indextts.text.normalizer_record import with_record
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.tokenizer import Tokenizer, with_record
 from tests.conftest import REPOSITORY
 from tests.small_disk import largest_file
 from tests.tiny_run import TinyRun, describe_restore, make_tiny_run

@@ -16,9 +16,8 @@ from indextts.text.byte_level import ByteLevelTokenizer, rank_lines
 from indextts.text.extend import describe, extend_file, reserve_file, store_options
 from indextts.text.languages import SAMPLES_OF_AMHARIC
 from indextts.text.official_front_end import prepare
-from indextts.text.reserved import token_writer
 from indextts.text.size_summary import summarize
-from indextts.text.special_tokens import SPECIAL_TOKENS
+from indextts.text.special_tokens import SPECIAL_TOKENS, token_writer
 from indextts.text.tokenizer import first_difference, measure
 from indextts.text.verify import verify
 from indextts.text.vocabulary import move_rows

@@ -7,8 +7,7 @@ from indextts.commands.terminal import parse, run
 from indextts.data.manifest import write_pairs
 from indextts.data.pair_index import load_index
 from indextts.data.pair_summary import summarise, write_summary
-from indextts.data.pair_voices import read_voices
-from indextts.data.pairs import build_pairs, log_left_out
+from indextts.data.pairs import build_pairs, log_left_out, read_voices
 from indextts.data.report import log_hours
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError

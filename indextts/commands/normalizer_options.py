@@ -5,7 +5,7 @@ with the same fingerprint were normalised in the same way. `record` lists both, 
 
     {"version": 7, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
 
-The tokenizer file contains the record (indextts/text/normalizer_record.py), which data, run and export share.
+The tokenizer file contains the record (indextts/text/tokenizer.py), which data, run and export share.
 For information, config.json of a run and the meta file of each checkpoint contain it too.
 """
 

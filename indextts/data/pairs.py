@@ -1,9 +1,14 @@
 """Build pairs: prompts by the same speaker for each target utterance.
 
 The model learns to speak the target's text in the prompt's voice. Prompt and target are therefore different
-clips with different sentences and similar voices (pair_voices.py). A prompt lasts 3 to 15 s, like those of
+clips with different sentences and similar voices. A prompt lasts 3 to 15 s, like those of
 users, and preferably comes from another recording, so that the model learns the voice rather than the room.
 All clips of a speaker are prompts about equally often.
+
+Labels of channels and books hide several people. Features for IndexTTS-2.5 contain a style vector for each
+clip, of CAM++ or of the built-in backend; those for IndexTTS-2.0 contain none. No torch here.
+
+Axes: N clips, V width of a vector.
 """
 
 import hashlib
@@ -19,10 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.commands.bases import BASES
 from indextts.commands.data import TextChoice
+from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import TEXT_ORIGINS, Pair, TextOrigin, Utterance
-from indextts.data.pair_voices import ANY_VOICE, Voices, groups_of
-from indextts.data.speaker_vectors import Vector, Vectors
+from indextts.data.speaker_vectors import Vector, VectorOfClip, Vectors
 from indextts.errors import UserError
 from indextts.system.amounts import counted, listed
 from indextts.text.ethiopic import text_key
@@ -47,6 +53,49 @@ COUNTED = {  # what is left out or second best: noun and reason
     "over_limit": ("pair", "beyond --max-pairs-per-speaker skipped"),
     "cut": ("pair", "beyond --max-pairs skipped, chosen at random"),
 }
+
+# CAM++: of a published fine-tuning, where a third of the pairs of a label fell out; not measured here.
+# Built-in: the mean spectrum, which knows the room too; measured in benchmarks/results/voices_of_pairs.md.
+CAMPPLUS_LIMIT, BUILTIN_LIMIT = 0.5, 0.94
+
+
+@dataclass(frozen=True)
+class Voices:
+    """Vectors of length 1 by features key, and the cosine below which two clips are not paired.
+
+    Without vectors, all clips are near each other.
+    """
+
+    vectors: VectorOfClip
+    limit: float
+
+    def rows(self, clips: Sequence[Utterance]) -> Vectors:
+        """Return the vectors of one or more clips, 0 for a clip that is not in its store: (N, V)."""
+        none = np.zeros_like(next(iter(self.vectors.values()), np.zeros(1, np.float32)))
+        return np.stack([self.vectors.get(clip.features_key or "", none) for clip in clips])
+
+
+ANY_VOICE = Voices({}, -1.0)
+
+
+def read_voices(utterances: Iterable[Utterance], limit: float | None = None) -> dict[Path, Voices]:
+    """Return the voices by feature store; a store without vectors is absent, which is logged.
+
+    Args:
+        limit: None for that of the vectors; 0 for no limit, and no voices.
+
+    Raises:
+        UserError: a store is corrupt.
+    """
+    found = {}
+    for path in sorted({u.features for u in utterances if u.features is not None and limit != 0}):
+        store = FeatureStore.open(path) if path.is_file() else None  # the training reports a missing one
+        if store is None or not BASES[store.info.base].reads_style:
+            logger.info("%s contains no voice vectors, so the voices of pairs are not compared", path)
+            continue
+        own_limit = BUILTIN_LIMIT if store.info.backend == "builtin" else CAMPPLUS_LIMIT
+        found[path] = Voices(store.styles(), own_limit if limit is None else limit)
+    return found
 
 
 @dataclass(frozen=True)
@@ -258,7 +307,7 @@ def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
 
 
 class Facts(NamedTuple):
-    """What decides whether two clips can be a pair; a group has similar voices (pair_voices.py)."""
+    """What decides whether two clips can be a pair; a group has similar voices."""
 
     sentence: str
     sound: str | None
@@ -274,6 +323,21 @@ def facts_of(clips: Sequence[Utterance], voices: Voices) -> dict[str, Facts]:
         clip.id: Facts(text_key(clip.text), clip.features_key, row, group)
         for clip, row, group in zip(clips, rows, groups, strict=True)
     }
+
+
+def groups_of(rows: Vectors, limit: float) -> list[int]:
+    """Return a group for each row: those near the first row, then near the first that is not, ...: (N,).
+
+    The work is linear in the rows and in the groups, not quadratic in the rows.
+    """
+    groups, rest = [0] * len(rows), np.arange(len(rows))
+    while len(rest):
+        is_near = rows[rest] @ rows[rest[0]] >= limit
+        is_near[0] = True
+        for place in rest[is_near].tolist():
+            groups[place] = int(rest[0])
+        rest = rest[~is_near]
+    return groups
 
 
 class PromptQueue:

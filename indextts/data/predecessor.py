@@ -45,9 +45,8 @@ from indextts.data.feature_store import IMPORTED, FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
 from indextts.data.manifest import Utterance
 from indextts.data.networks import NUM_SPECIAL_CODES, load_fitting_config
-from indextts.data.preprocess import FEATURES_FOLDER_NAME, write_manifests
+from indextts.data.preprocess import DURATION_TOLERANCE_S, FEATURES_FOLDER_NAME, write_manifests
 from indextts.data.progress import Progress
-from indextts.data.recordings import DURATION_TOLERANCE_S
 from indextts.data.rejected import REJECTED_NAME, write_rejected
 from indextts.data.report import Findings
 from indextts.data.split import split_utterances

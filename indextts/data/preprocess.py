@@ -2,7 +2,7 @@
 
     OUTPUT_DIR/
       features/              the feature store (indextts/data/feature_store.py), and digests of the
-                             recordings (recordings.py)
+                             recordings
       train_manifest.jsonl   utterances with features and code_len; written after the last is encoded
       val_manifest.jsonl     likewise; absent with --val-ratio 0
       rejected.jsonl         rejected recordings with reasons (rejected.py)
@@ -14,7 +14,7 @@ conditioning latents and emotion vectors, and the earlier ones stay in the store
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,18 +38,21 @@ from indextts.data.networks import (
 )
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.progress import Progress
-from indextts.data.recordings import inspect, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, all_rejected, rejected_counts, write_rejected
 from indextts.data.report import log_hours
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
 from indextts.errors import CHECK_FAILED, UserError, disk_errors
 from indextts.features import builtin
-from indextts.features.backend import LEAD_S, SpeechBackend
+from indextts.features.audio import RecordingError, audio_duration_s
+from indextts.features.backend import CODES_PER_SECOND, LEAD_S, SpeechBackend
 from indextts.models.gpt.config import GPTConfig, speech_backend
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, listed
+from indextts.system.digest import file_sha256
 from indextts.system.disk import require_space
+from indextts.system.process_pool import map_in_threads
+from indextts.system.processes import num_cores
 
 if TYPE_CHECKING:  # Ray is optional
     from indextts.data.on_ray.encoding import RayEncoder
@@ -61,6 +64,8 @@ logger = logging.getLogger(__name__)
 FEATURES_FOLDER_NAME = "features"
 TRAIN_NAME = "train_manifest.jsonl"
 VAL_NAME = "val_manifest.jsonl"
+DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below, a truncated file does not
+ROUNDING = 0.01  # of a code: resampling rounds a clip's length to samples
 MAX_REJECTED_SHARE = 0.5  # of the recordings; with more, the manifest or the machine has a problem
 
 
@@ -203,8 +208,8 @@ def _usable(
     command: Preprocess, config: GPTConfig, numbered: Sequence[tuple[int, Utterance]]
 ) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
     """Return the utterances that the model accepts by their headers, sorted by id, the keys, and the rest."""
-    recorded, keys, broken = inspect(command.manifest, numbered)
-    utterances, misfits = of_fitting_length(
+    recorded, keys, broken = _inspect(command.manifest, numbered)
+    utterances, misfits = _of_fitting_length(
         recorded, MIN_CODES, config.max_mel_tokens * config.of_base.features_per_code, LEAD_S[command.backend]
     )
     rejected = broken + misfits
@@ -221,6 +226,82 @@ def _usable(
     if not utterances:
         raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
     return sorted(utterances, key=lambda utterance: utterance.id), keys, rejected
+
+
+def _inspect(
+    manifest: Path, utterances: Sequence[tuple[int, Utterance]]
+) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
+    """Return the utterances with readable files at the files' durations, their keys by id, and the others."""
+    files = list(dict.fromkeys(utterance.audio for _, utterance in utterances))
+    progress = Progress("Checking recordings", len(files))
+    found: dict[Path, tuple[float, str] | RecordingError] = {}
+    # Threads mostly wait for the disk, and hashlib releases the GIL.
+    for file, result in zip(files, map_in_threads(_duration_and_key, files, num_cores()), strict=True):
+        found[file] = result
+        progress.advance()
+    readable: list[Utterance] = []
+    keys: dict[str, str] = {}
+    rejected: list[Rejected] = []
+    num_off = 0
+    for _, utterance in utterances:
+        result = found[utterance.audio]
+        if isinstance(result, RecordingError):
+            rejected.append(Rejected.from_error(utterance, result))
+            continue
+        duration_s, keys[utterance.id] = result
+        num_off += abs(duration_s - utterance.duration_s) > DURATION_TOLERANCE_S
+        readable.append(replace(utterance, duration_s=duration_s))
+    if num_off:
+        logger.warning(
+            "%s: %d of %d durations are wrong by more than %s s; using the durations measured from the files",
+            manifest,
+            num_off,
+            len(utterances),
+            DURATION_TOLERANCE_S,
+        )
+    return readable, keys, rejected
+
+
+def _duration_and_key(path: Path) -> tuple[float, str] | RecordingError:
+    try:
+        return audio_duration_s(path), file_sha256(path)
+    except RecordingError as error:
+        return error
+    except OSError as error:
+        return RecordingError(path, "unreadable", f"cannot be read ({error.strerror})")
+
+
+def _of_fitting_length(
+    utterances: Iterable[Utterance], min_codes: int, max_codes: int, lead_s: float
+) -> tuple[list[Utterance], list[Rejected]]:
+    """Return the utterances with a duration that the model accepts, and the rejected ones.
+
+    Args:
+        utterances: with true durations.
+        lead_s: audio that the speech encoder needs before the first code.
+    """
+    fitting: list[Utterance] = []
+    rejected: list[Rejected] = []
+    shortest_s, longest_s = (
+        lead_s + codes / CODES_PER_SECOND for codes in (min_codes + ROUNDING, max_codes + 1 - ROUNDING)
+    )
+    for utterance in utterances:
+        if utterance.duration_s < shortest_s:
+            reason = f"lasts {utterance.duration_s:.3f} s, the model needs {shortest_s:.3f} s; record more"
+            rejected.append(Rejected.of(utterance, "too_short", reason))
+        elif utterance.duration_s >= longest_s:
+            reason = (
+                f"lasts {utterance.duration_s:.3f} s, the model accepts {longest_s:.3f} s; cut the recording"
+            )
+            rejected.append(Rejected.of(utterance, "too_long", reason))
+        else:
+            fitting.append(utterance)
+    limits = {"too_short": f"shorter than {shortest_s:.3f}", "too_long": f"longer than {longest_s:.3f}"}
+    for code, what in limits.items():
+        ids = [each.id for each in rejected if each.code == code]
+        if ids:
+            logger.warning("Rejected %s %s s: %s", counted(len(ids), "recording"), what, listed(ids))
+    return fitting, rejected
 
 
 def _nothing_usable(command: Preprocess, rejected: Sequence[Rejected]) -> str:

@@ -3,7 +3,7 @@
 No torch here. A data set may have 100,000 clips and more, so the manifest and the report are read once per
 change, a decision changes one row, and a filter is an operation on arrays.
 
-    check/clips.jsonl    flags, measures and transcript of each clip (quality/files.py); reasons and measures
+    check/clips.jsonl    flags, measures and transcript of each clip (check.py); reasons and measures
                          are not listed here: a new one of the check is in the filters by itself
     review.jsonl         decisions (review.py)
 """

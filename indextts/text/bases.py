@@ -11,10 +11,9 @@ from indextts.commands.pairs_file import PairsFile
 from indextts.errors import UserError
 from indextts.text.byte_extend import extended_ranks, reserved_ranks
 from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file, reserved_line, with_rank_record
-from indextts.text.normalizer_record import parse_record, with_record
 from indextts.text.piece_extend import extended_pieces
 from indextts.text.special_tokens import language_row
-from indextts.text.tokenizer import Tokenizer, read_model
+from indextts.text.tokenizer import Tokenizer, parse_record, read_model, with_record
 
 # Of speech/export/text_package.py.
 NAMES_IN_FOLDER = ("spoken_text/options.json", "spoken_text/reserved.json")

@@ -27,8 +27,7 @@ from indextts.system.amounts import counted
 from indextts.text.byte_level import PATTERN, ByteLevelTokenizer, rank_lines, reserved_line, with_rank_record
 from indextts.text.languages import find_language
 from indextts.text.official_front_end import prepare
-from indextts.text.reserved import RESERVED, longest_parts
-from indextts.text.special_tokens import SPECIAL_TOKENS, language_row
+from indextts.text.special_tokens import RESERVED, SPECIAL_TOKENS, language_row, longest_parts
 
 logger = logging.getLogger(__name__)
 

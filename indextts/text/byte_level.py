@@ -1,7 +1,7 @@
 """Byte-level tokenizer of IndexTTS-2.5: a rank file, special tokens, and the tag of the text's language.
 
     file    one line for each piece in the order of its rank: base64 of its bytes, a blank, the rank
-            `@ [...]`: pieces in place of the reserved special tokens (reserved.py), in files of this program
+            `@ [...]`: pieces in place of the reserved special tokens, in files of this program
             `# {...}`: the record of the normaliser, likewise
     ids     the pieces by rank; the special tokens (special_tokens.py) follow those of the published file
 
@@ -32,11 +32,9 @@ import tiktoken
 from indextts.commands.bases import BASE_2_5
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.text.normalizer_record import parse_record
 from indextts.text.official_front_end import prepare
-from indextts.text.reserved import NUM_OTHER, token_writer
-from indextts.text.special_tokens import SPECIAL_TOKENS, language_row, language_tag
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.special_tokens import NUM_OTHER, SPECIAL_TOKENS, language_row, language_tag, token_writer
+from indextts.text.tokenizer import Tokenizer, parse_record
 from indextts.text.vocabulary import Vocabulary
 
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # of GPT-2

@@ -27,8 +27,7 @@ from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, main_block_letters
 from indextts.text.languages import Language, find_language, own_letters, scripts_of
-from indextts.text.normalizer_record import with_record
-from indextts.text.tokenizer import WORD_START, Tokenizer, parse_model
+from indextts.text.tokenizer import WORD_START, Tokenizer, parse_model, with_record
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ word that ends in a letter of such a form, ን, ና and ም may follow. Longer w
 form is not read again by other readings; the rules read its digits and signs. The case of Latin letters
 counts only if the written form has a capital one.
 
-The tokenizer file carries the rows of its language (indextts/text/normalizer_record.py).
+The tokenizer file carries the rows of its language (indextts/text/tokenizer.py).
 """
 
 import re

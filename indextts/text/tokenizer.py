@@ -2,8 +2,12 @@
 
     text --normalize--> text --SentencePiece--> pieces = ids
 
-The tokenizer file records the options of the normaliser (indextts/text/normalizer_record.py), so training and
-inference normalise texts alike. A file without a record, such as the published one, uses the defaults.
+The tokenizer file records the version and options of the normaliser with the readings, so training and
+inference normalise texts alike, and every copy of the file carries them. A file without a record, such as the
+published one, uses the defaults. SentencePiece ignores and preserves protobuf fields from 200 on; the record
+is JSON in such a field:
+
+    ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 7, ...} }
 
 The GPT starts every text with id 0 and ends it with id 1, so these must be the control pieces `<s>` and
 `</s>`.
@@ -23,13 +27,14 @@ from typing import Any, cast
 
 import sentencepiece
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+from pydantic import ValidationError
 from sentencepiece import sentencepiece_model_pb2
 
 from indextts.commands.bases import BASE_2_0, Base
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalize import normalize
-from indextts.text.normalizer_record import read_record, with_record
 from indextts.text.vocabulary import Vocabulary
 
 WORD_START = "\u2581"  # the SentencePiece sign for a space
@@ -37,6 +42,8 @@ WORD_START = "\u2581"  # the SentencePiece sign for a space
 _START_AND_STOP = ("<s>", "</s>")  # ids 0 and 1
 _CONTROL = 3  # the SentencePiece type of pieces that never come from a text
 _TYPES_FROM_TEXT = (1, 4)  # normal and user-defined pieces
+_FIELD = 20_777  # of the record
+_LENGTH_DELIMITED = 2  # protobuf wire type
 
 
 class Tokenizer:
@@ -282,6 +289,48 @@ def measure(tokenizer: Tokenizer, texts: Iterable[str]) -> TextMeasure:
         tokens=tokens,
         changed=tuple(changed),
     )
+
+
+def with_record(model: bytes, record: dict[str, Any]) -> bytes:
+    """Return a serialized SentencePiece model with `record` appended; the last record of a file counts."""
+    content = json.dumps(record, ensure_ascii=False).encode()
+    field = _varint(_FIELD << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
+    return model if model.endswith(field) else model + field
+
+
+def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
+    """Return the version and options in a ModelProto, None without; a UserError if corrupt or newer."""
+    fields: Any = UnknownFieldSet(proto)  # iterable, unlike its stub
+    found = [field.data for field in fields if field.field_number == _FIELD]
+    return parse_record(found[-1], path) if found else None
+
+
+def parse_record(content: bytes, path: Path) -> tuple[int, NormalizerOptions]:
+    """Return the normaliser version and options in the JSON of a record; errors as for `read_record`."""
+    try:
+        record = json.loads(content)
+        version = int(record.pop("version"))
+        if version > NORMALIZER_VERSION:
+            raise UserError(
+                f"{path}: needs version {version} of the normaliser, but this program has version "
+                f"{NORMALIZER_VERSION}; update the program"
+            )
+        return version, NormalizerOptions.model_validate(record)
+    except (TypeError, ValueError, KeyError, AttributeError, ValidationError) as error:
+        first = " ".join(str(error).split())
+        raise UserError(
+            f"{path}: its normaliser record is corrupt ({first}); rebuild the tokenizer with "
+            "tools/extend_bpe.py"
+        ) from None
+
+
+def _varint(number: int) -> bytes:
+    """Return the protobuf encoding of an integer: 7 bits per byte, lowest first."""
+    more = []
+    while number > 0x7F:
+        more.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*more, number])
 
 
 def parse_model(model: bytes) -> Any:

@@ -33,8 +33,7 @@ from indextts.commands.normalizer_options import NormalizerOptions, of_language
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Evaluate
 from indextts.data.manifest import Utterance, read_utterances
-from indextts.data.pair_voices import ANY_VOICE
-from indextts.data.pairs import PromptQueue, facts_of
+from indextts.data.pairs import ANY_VOICE, PromptQueue, facts_of
 from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError, disk_errors
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio

@@ -5,7 +5,7 @@
         __init__.py         spoken(text): the text as the model was trained to read it
         __main__.py         python -m spoken_text TEXT
         options.json        version, options and readings of the normaliser, as in the tokenizer
-        reserved.json       pieces in place of reserved tokens (text/reserved.py), if the model has such
+        reserved.json       pieces in place of reserved tokens (text/special_tokens.py), if the model has such
         requirements.txt    the packages that it needs, from the oldest tried version on; no torch
         text/ commands/ ... copies of the modules that the normaliser imports, with their tables
 
@@ -23,7 +23,7 @@ from indextts.system.files import write_bytes, write_json
 
 NAME = "spoken_text"
 ROOT, HERE = Path(indextts.__file__).parent, Path(__file__).parent
-ENTRIES = ("text/normalize.py", "text/reserved.py")
+ENTRIES = ("text/normalize.py", "text/special_tokens.py")
 RESERVED_NAME = "reserved.json"
 # What the copies import, from versions with which all texts of the test had the same spoken form.
 DISTRIBUTIONS = {

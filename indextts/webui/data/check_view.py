@@ -1,7 +1,7 @@
 """Check section of tab 2: the check of the imported data, its report, and the cleaning of what it flagged.
 
 The report has numbers, charts and decisions. Everything comes from the files of the check
-(indextts/data/quality/files.py); nothing is computed again here.
+(indextts/data/check.py); nothing is computed again here.
 
 Cleaning removes hum: one job cleans the clips and checks the data again. The review plays a
 cleaned clip before and after.
