@@ -76,7 +76,7 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     decisions = read_decisions(path)
     utterances = [edited(utterance, decisions) for utterance in read_utterances(path)]
     # Loaded first, so that an unusable recognizer does not cost the time of the measures.
-    recognizer = load_chosen(command) if command.asr else None
+    recognizer = load_chosen(command, command.language) if command.asr else None
     map_tasks: MapTasks | None = None
     if command.engine == "ray":
         from indextts.data.on_ray.checking import measure_on_ray as map_tasks  # Ray is optional

@@ -14,7 +14,7 @@ conditioning latents and emotion vectors, and the earlier ones stay in the store
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,7 +139,8 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         encoded = {id: key for id, key in keys.items() if key in store}
         rejected = all_rejected(numbered, rejected, keys, encoded.keys())
         write_rejected(command.output_dir, [one.record for one in rejected])
-        split = _only(split, encoded.keys())
+        train, val = ([u for u in each if u.id in encoded] for each in (split.train, split.val))
+        split = replace(split, train=train, val=val)
         if not split.train:
             raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
         write_manifests(command.output_dir, split, store, encoded)
@@ -309,14 +310,6 @@ def _nothing_usable(command: Preprocess, rejected: Sequence[Rejected]) -> str:
         f"{command.manifest}: no recording is usable, {rejected_counts(rejected)}; see "
         f"{command.output_dir / REJECTED_NAME} for the reasons, repair the recordings and run the same "
         "command again"
-    )
-
-
-def _only(split: Split, ids: Set[str]) -> Split:
-    return replace(
-        split,
-        train=[utterance for utterance in split.train if utterance.id in ids],
-        val=[utterance for utterance in split.val if utterance.id in ids],
     )
 
 

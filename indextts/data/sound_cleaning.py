@@ -24,9 +24,10 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.cleaned import CLEANED_NAME, MAY_HUM, read_cleaned, shown_scores
 from indextts.data.importing.importer import LOCK_NAME
 from indextts.data.importing.items import source_name
-from indextts.data.importing.journal import Clip, Entry, Journal, read_journal
+from indextts.data.importing.journal import Clip, Journal, read_journal
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
+from indextts.data.quality.heard import load_chosen
 from indextts.data.quality.measures import measure_audio
 from indextts.data.review import check_folder
 from indextts.data.review_table import CLIPS_NAME
@@ -107,7 +108,7 @@ def _clean(command: CleanAudio, journal: Journal, flagged: Set[str]) -> CleanRep
         for clip in entry.clips
         if clip.id in flagged and clip.speaker
     ]
-    recognizer = _recognizer(command, todo[0][1].language) if command.asr and todo else None
+    recognizer = load_chosen(command, todo[0][1].language) if command.asr and todo else None
     progress = Progress("Cleaning", len(todo))
     for name, clip in todo:
         progress.advance()
@@ -150,21 +151,12 @@ def _clean(command: CleanAudio, journal: Journal, flagged: Set[str]) -> CleanRep
         append_json_line(command.manifest.parent / CLEANED_NAME, found)
         logger.info("%s: %s", clip.id, shown_scores(found))
         if is_used:
-            _replace(journal, journal.entries[name], clip, target.name)
+            original = clip.original or source_name(path, journal.folder)
+            _change(journal, *name, replace(clip, audio=target.name, original=original))
         else:
             target.unlink()
     write_utterances(journal.manifest, journal.utterances(), keeps_links=True)
     return CleanReport(len(todo), outcomes["known"], outcomes["used"], outcomes["kept"])
-
-
-def _recognizer(command: CleanAudio, language: str) -> "Recognizer":
-    # imported here because they import torch and transformers, which takes seconds
-    from indextts.data.batch_sizing import choose_device
-    from indextts.features.recognizers.loading import load_recognizers
-
-    device = choose_device(command.device)
-    [found] = load_recognizers([command.asr], device, language, command.asr_folder)
-    return found
 
 
 def _errors(recognizer: "Recognizer", clip: Clip, *paths: Path) -> list[int]:
@@ -201,12 +193,6 @@ def _scores(path: Path) -> dict[str, Any]:
     snr_db = measures["snr_db"]
     rated = {name: round(score, 3) for name, score in zip(dnsmos.NAMES, dnsmos.rate(mono), strict=True)}
     return {**rated, "snr_db": None if snr_db is None else round(snr_db, 1)}
-
-
-def _replace(journal: Journal, entry: Entry, clip: Clip, cleaned: str) -> None:
-    """Replace the recording of a clip; the input becomes its original, unless it has one already."""
-    shown = source_name(journal.audio / clip.audio, journal.folder)
-    _change(journal, entry.source, entry.key, replace(clip, audio=cleaned, original=clip.original or shown))
 
 
 def _change(journal: Journal, source: str, key: str, changed: Clip) -> None:

@@ -128,17 +128,13 @@ def _language(code: str) -> Language:
     exemplars = f"{entry.exemplar_chars.base} {entry.exemplar_chars.marks}"
     letters = _alphabet(exemplars, scripts)
     autonym = str(entry.autonym).partition(" (")[0] or name
-    return Language(code, name, autonym, scripts, letters, _samples(entry.sample_text))
+    samples = (entry.sample_text.tester, entry.sample_text.specimen_36, entry.sample_text.styles)
+    return Language(code, name, autonym, scripts, letters, tuple(filter(None, samples)))
 
 
 @lru_cache(maxsize=1)
 def _entries() -> dict[str, "gflanguages.LanguageProto"]:  # a name that older versions lack
     return dict(gflanguages.LoadLanguages())
-
-
-def _samples(texts: "gflanguages.SampleTextProto") -> tuple[str, ...]:
-    found = (texts.tester, texts.specimen_36, texts.styles)
-    return tuple(text for text in found if text)
 
 
 def _alphabet(exemplars: str, scripts: frozenset[str]) -> tuple[str, ...]:

@@ -211,19 +211,12 @@ def _compiled(readings: tuple[Reading, ...]) -> tuple[re.Pattern[str], tuple[_Ru
     pattern = "|".join(f"{_pattern(reading)}()" for reading in longest_first)
     rules: list[_Rule] = []
     for reading in longest_first:
-        rule = _rule(reading)
+        letters = reading.written.replace(" ", "")
+        is_plain = letters.isalpha() and not letters[0].isascii()
+        needs_space = reading.match == "prefix" and not reading.written[-1].isalnum()
+        rule = _Rule(reading, not is_plain, needs_space)
         rules += [rule, rule] if reading.match == "number" else [rule]  # the number is a group, too
     return re.compile(pattern), tuple(rules)
-
-
-def _rule(reading: Reading) -> _Rule:
-    letters = reading.written.replace(" ", "")
-    is_plain = letters.isalpha() and not letters[0].isascii()
-    return _Rule(
-        reading,
-        may_follow_prefix=not is_plain,
-        needs_space=reading.match == "prefix" and not reading.written[-1].isalnum(),
-    )
 
 
 def _pattern(reading: Reading) -> str:

@@ -21,6 +21,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -341,13 +342,11 @@ def parse_model(model: bytes) -> Any:
 
 
 def _parse(model: bytes, path: Path) -> Any:
-    try:
+    with suppress(DecodeError):
         proto = parse_model(model)
-    except DecodeError:
-        raise _no_model(path) from None
-    if not proto.pieces:  # any file can parse as a message with unknown fields
-        raise _no_model(path)
-    return proto
+        if proto.pieces:  # any file can parse as a message with unknown fields
+            return proto
+    raise UserError(f"{path}: not a SentencePiece model; use the bpe.model of a checkpoint")
 
 
 def _processor(model: bytes, path: Path) -> Any:
@@ -357,10 +356,6 @@ def _processor(model: bytes, path: Path) -> Any:
         raise UserError(
             f"{path}: SentencePiece cannot load this model: {error}; download or build it again"
         ) from None
-
-
-def _no_model(path: Path) -> UserError:
-    return UserError(f"{path}: not a SentencePiece model; use the bpe.model of a checkpoint")
 
 
 def _fingerprint(proto: Any) -> str:

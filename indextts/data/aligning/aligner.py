@@ -37,6 +37,7 @@ from indextts.data.aligning.text_placing import (
 from indextts.data.importing.items import Location, Passage, Rejection, Row
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.progress import Progress
+from indextts.data.quality.heard import load_chosen
 from indextts.data.silences import Limits, silences_of
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
@@ -155,14 +156,10 @@ class Aligner:
 
     @cached_property
     def _recognizer(self) -> "CtcRecognizer":
-        # imported here because they import torch and transformers, which takes seconds
-        from indextts.data.batch_sizing import choose_device
-        from indextts.features.recognizers.ctc import CtcRecognizer
-        from indextts.features.recognizers.loading import load_recognizers
+        from indextts.features.recognizers.ctc import CtcRecognizer  # imports torch, which takes seconds
 
         command = self._command
-        device = choose_device(command.device)
-        [loaded] = load_recognizers([command.asr], device, command.language, command.asr_folder)
+        loaded = load_chosen(command, command.language)
         if not isinstance(loaded, CtcRecognizer):
             raise UserError(
                 f"--asr {command.asr}: generates texts without times; pass a CTC model, such as Wav2Vec2, "

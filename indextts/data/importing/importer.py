@@ -160,7 +160,9 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
             command.output_dir.joinpath("audio").mkdir(parents=True, exist_ok=True)
             in_use = f"{command.output_dir}: another import writes to this folder; wait for it or stop it"
             stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
-            _remove_leftovers(command.output_dir)
+            parts = (command.output_dir / AUDIO_FOLDER_NAME).glob(f"{PART_PREFIX}*")
+            for unfinished in (*parts, *command.output_dir.glob(f"{UNPACKED_PREFIX}*")):
+                shutil.rmtree(unfinished)  # of a killed import
             if origin is not None:
                 folder, found = origin
                 record_origin(command.output_dir, source_name(folder, command.output_dir), found)
@@ -180,13 +182,6 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
         raise UserError(
             f"{place}: {error.strerror or error}; check the folder, its permissions and the disk"
         ) from None
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove unfinished files of a killed import."""
-    parts = (folder / AUDIO_FOLDER_NAME).glob(f"{PART_PREFIX}*")
-    for unfinished in (*parts, *folder.glob(f"{UNPACKED_PREFIX}*")):
-        shutil.rmtree(unfinished)
 
 
 def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> _Source:

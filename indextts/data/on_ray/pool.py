@@ -140,7 +140,13 @@ class Pool(Generic[TaskT, ResultT]):
             self._remove_dead(place, is_initialised=index is not None)
             return index, place.machine
         if index is None:
-            self._compare(place, value)
+            for name, fact in value.items():
+                first, where = self._facts.setdefault(name, (fact, place.machine))
+                if fact != first:
+                    raise UserError(
+                        f"{place.machine}: {name} is {fact}, but {first} on {where}; use the same files and "
+                        "versions on all machines of the cluster"
+                    )
         else:
             done[index] = value
             self._deaths_at.pop(place, None)
@@ -190,15 +196,6 @@ class Pool(Generic[TaskT, ResultT]):
             .remote()
         )
         self._calls[actor.begin.remote(self._begin, place)] = place, None
-
-    def _compare(self, place: Place, facts: Mapping[str, str]) -> None:
-        for name, value in facts.items():
-            first, where = self._facts.setdefault(name, (value, place.machine))
-            if value != first:
-                raise UserError(
-                    f"{place.machine}: {name} is {value}, but {first} on {where}; use the same files and "
-                    "versions on all machines of the cluster"
-                )
 
 
 class _Actor:

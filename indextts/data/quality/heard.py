@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indextts.commands.data import CheckData
+from indextts.commands.data import CheckData, CleanAudio, ImportDataset
 from indextts.commands.normalizer_options import NormalizerOptions, of_language
 from indextts.data.progress import Progress
 from indextts.data.quality.clips import Clip
@@ -34,14 +34,14 @@ NAME = "heard"
 VERSION = 1  # raise it when the stored results change
 
 
-def load_chosen(command: CheckData) -> "Recognizer":
+def load_chosen(command: CheckData | CleanAudio | ImportDataset, language: str) -> "Recognizer":
     """Return the recognizer `--asr`; a UserError if it cannot be loaded."""
     # imported here because they import torch and transformers, which takes seconds
     from indextts.data.batch_sizing import choose_device
     from indextts.features.recognizers.loading import load_recognizers
 
     device = choose_device(command.device)
-    [recognizer] = load_recognizers([command.asr], device, command.language, command.asr_folder)
+    [recognizer] = load_recognizers([command.asr], device, language, command.asr_folder)
     return recognizer
 
 

@@ -124,7 +124,11 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
         )
     names = [recognizer.name for recognizer in recognizers]
     families = {recognizer.family for recognizer in recognizers}
-    compared = _compare(heard, language) if len(names) > 1 else []
+    options = NormalizerOptions(language=language)
+    compared = [
+        compare(found[0].text, found[1].text, clip.duration, options)
+        for clip, found in (heard if len(names) > 1 else ())
+    ]
     curve = yield_curve(compared)
     limit = command.max_disagreement
     if limit is None and compared:
@@ -185,11 +189,6 @@ def _hear(clips: Sequence[CutClip], recognizer: "Recognizer", folder: Path, lang
         shown = counted(len(results), "transcript")
         logger.warning("%s: %d loop and %d empty of %s", recognizer.name, num_loops, num_empty, shown)
     return [Reading(result["heard"], result["score"]) for result in results]
-
-
-def _compare(heard: Sequence[tuple[CutClip, Sequence[Reading]]], language: str) -> list[Comparison]:
-    options = NormalizerOptions(language=language)
-    return [compare(found[0].text, found[1].text, clip.duration, options) for clip, found in heard]
 
 
 def _provenance(
