@@ -86,7 +86,6 @@ def interleaved(
 
     Args:
         cases: name -> measurement, which gets the number of the repeat.
-        first: number of the first repeat.
     """
     found: dict[str, list[ResultT]] = {name: [] for name in cases}
     for number in range(first, first + repeats):

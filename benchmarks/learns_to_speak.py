@@ -284,11 +284,7 @@ def training(
     seed: int,
     **changed: object,
 ) -> Train:
-    """Return the command of a training until `steps`, which resumes.
-
-    Args:
-        changed: other settings than those below.
-    """
+    """Return the command of a training until `steps`, which resumes."""
     settings: dict[str, Any] = {
         "train_manifest": [pairs / "train_pairs.jsonl"],
         "val_manifest": [pairs / "val_pairs.jsonl"],

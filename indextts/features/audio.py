@@ -78,8 +78,6 @@ class RecordingError(UserError):
 
     Args:
         path: the recording; the message begins with it.
-        code: the kind of problem.
-        reason: the problem and the remedy.
     """
 
     def __init__(self, path: Path, code: ReasonCode, reason: str) -> None:
@@ -227,11 +225,7 @@ def read_header(path: Path) -> Header:
 
 @contextmanager
 def _open(path: Path) -> Iterator[soundfile.SoundFile]:
-    """Open a recording that has samples and, judging by its headers, is not truncated.
-
-    Raises:
-        RecordingError: the file cannot be opened, or an error occurs while the caller reads it.
-    """
+    """Open a recording that has samples and, judging by its headers, is not truncated."""
     _require_file(path)
     try:
         # By its descriptor, which tells how far libsndfile reads.

@@ -54,7 +54,6 @@ def load_codec(config: SemanticCodecConfig, path: Path) -> SemanticCodec:
     """Return the codec that has the weights of a file, float32, on the CPU.
 
     Args:
-        config: its sizes.
         path: a .safetensors file, or a .pth with the weights under the key `model`; the state of an optimizer
             in a .pth is not read.
 

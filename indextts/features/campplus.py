@@ -241,7 +241,6 @@ def style_vector(campplus: CAMPPlus, samples: NDArray[np.float32]) -> Tensor | N
     """Return the vector of a voice; None for less than a second of audio.
 
     Args:
-        campplus: the network with its weights.
         samples: (number of samples,) at SAMPLE_RATE_HZ in [-1, 1].
     """
     if len(samples) < MIN_SAMPLES:

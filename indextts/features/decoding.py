@@ -222,9 +222,6 @@ def write_parts(path: Path, spans: Sequence[Span], targets: Sequence[Path]) -> l
 
     The file is read sequentially, because seeking is not exact in every format; once more for each part that
     overlaps one before it.
-
-    Args:
-        targets: the file of each part.
     """
     durations = [0.0] * len(spans)
     waiting = sorted(range(len(spans)), key=lambda number: spans[number].start_s)

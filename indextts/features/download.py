@@ -80,11 +80,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
 
 
 def _remotes(files: Sequence[PublishedFile], what: PublishedSet) -> dict[str, Remote]:
-    """Return the published files by their places; for "all" also those of the official page alone.
-
-    Raises:
-        UserError: a repository has no such file; others as for `list_files`.
-    """
+    """Return the published files by their places; for "all" also those of the official page alone."""
     listings = {}
     for repository in dict.fromkeys(file.repository for file in files):
         with hub_errors(repository):

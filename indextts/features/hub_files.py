@@ -211,11 +211,7 @@ def download_files(
 
 
 def remove_outdated(folder: Path, files: Mapping[str, Remote]) -> None:
-    """Remove downloads that a repository no longer has in this form, and their partial files.
-
-    Args:
-        files: all files of the repository.
-    """
+    """Remove downloads that a repository no longer has in this form, and their partial files."""
     record = read_record(folder)
     kept = {name: known for name, known in record.items() if name in files and files[name].etag == known.etag}
     for name in record.keys() - kept:
@@ -259,11 +255,7 @@ def _has_digest(path: Path, remote: Remote) -> bool:
 
 
 def _require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
-    """Raise a UserError unless the disk has space for all remaining downloads.
-
-    Args:
-        to_fetch: the hub's files by their places in `folder`.
-    """
+    """Raise a UserError unless the disk has space for all remaining downloads."""
     needed = 0
     for place, remote in to_fetch.items():
         partial = partial_path(folder / place, remote.etag)
@@ -274,11 +266,7 @@ def _require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
 
 
 def _get(path: Path, place: str, remote: Remote) -> str:
-    """Put the hub's file at `path` and return its origin.
-
-    Args:
-        place: the name of the file in messages.
-    """
+    """Put the hub's file at `path` and return its origin."""
     with disk_errors(path), hub_errors(remote.repository, remote.repo_type):
         path.parent.mkdir(parents=True, exist_ok=True)
         cached = try_to_load_from_cache(

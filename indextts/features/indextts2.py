@@ -41,8 +41,6 @@ class IndexTTS2Backend:
     """Encoder and codec on one device; no method waits for the GPU.
 
     Args:
-        encoder, codec: the networks with their weights.
-        device: the device that they compute on.
         dtype: of the encoder's matrix products; the codec always computes in float32.
         precision: of the encoder's products in float32.
     """
@@ -135,9 +133,6 @@ def load(
     Args:
         config: the published config.yaml, with the codec's sizes.
         speech_encoder_folder: the folder of w2v-BERT 2.0.
-        codec: semantic_codec/model.safetensors.
-        stats: wav2vec2bert_stats.pt.
-        device: the device that the backend computes on.
         dtype, precision: as in `IndexTTS2Backend`.
 
     Raises:
@@ -158,8 +153,6 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
 
     Args:
         folder: the expected folder of the speech encoder; hf_cache/ beside it is searched too.
-        codec: the file of the semantic codec.
-        stats: the file with the statistics.
         look_in_cache: whether to fall back to the Hugging Face cache if `folder` does not exist.
 
     Raises:

@@ -17,8 +17,6 @@ def fill_weights(
     Args:
         module: usually on the meta device; its names and shapes must match, the copies get its types.
         source: the origin of the weights, for messages.
-        advice: the remedy for wrong weights, for messages.
-        device: the device of the copies.
 
     Raises:
         UserError: a tensor is missing, unexpected or has the wrong shape.

@@ -193,7 +193,6 @@ def select_weights(
     """Return all weights of the model in a checkpoint: the trained ones, or their moving average.
 
     Args:
-        content: of the checkpoint at `path`.
         folders: where else to look for the base of a LoRA checkpoint, see `find_base`.
         strength: see `merge`.
 
@@ -409,9 +408,6 @@ def _tensors_in(content: object, path: Path) -> Iterator[Tensor]:
 
     A pickle of 2 kB whose lists share lists has 2^40 paths, and one that contains itself is endless, so each
     path counts; and whoever walks the content later may do so by recursion.
-
-    Raises:
-        UserError: the content is deeper or larger than that of any trainer.
     """
     pending, num_visited = [(content, 1)], 0
     while pending:
@@ -435,11 +431,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that computes its digest during the write.
-
-    Attributes:
-        error: the first error of a write.
-    """
+    """A file that computes its digest during the write."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

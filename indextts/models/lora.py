@@ -51,7 +51,6 @@ class LoraRecord(LoraSettings, frozen=True):
 
     Args:
         first_rows: by table, the first row that the checkpoint holds; the earlier ones are the base's.
-        base: the checkpoint whose weights were frozen.
     """
 
     first_rows: dict[str, int]

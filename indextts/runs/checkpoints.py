@@ -252,11 +252,7 @@ def _serial(meta: CheckpointMeta | None) -> int | None:
 
 
 def _find(run_dir: Path, name: str) -> Checkpoint:
-    """Return the listed checkpoint of that name; a path is never accepted.
-
-    Raises:
-        UserError: the checkpoint does not exist.
-    """
+    """Return the listed checkpoint of that name; a path is never accepted."""
     for each in list_checkpoints(run_dir):
         if each.name == name:
             return each

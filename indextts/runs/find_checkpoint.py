@@ -34,7 +34,6 @@ def find_checkpoint(resume: str, folder: Path, recover: Recover, *, may_change: 
     """Return the verified checkpoint that `--resume` names; None to start from the base checkpoint.
 
     Args:
-        resume: the value of `--resume`.
         may_change: write missing meta files, and quarantine corrupt checkpoints that are newer than the
             returned one; only for the owner of the folder.
 

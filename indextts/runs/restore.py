@@ -205,9 +205,6 @@ def _adapter_change(
 
     Args:
         new_rank, alpha, new_targets: of the run, not the command: without flags, a resume keeps its adapters.
-
-    Raises:
-        UserError: with status 3 if the run cannot hold what the checkpoint has learned.
     """
     stored = {} if checkpoint.meta is None else checkpoint.meta.settings
     now = {"lora_rank": new_rank, "lora_alpha": alpha, "lora_targets": new_targets}
@@ -236,11 +233,7 @@ def _adapter_change(
 
 
 def _other_weights(checkpoint: CheckpointFacts, command: Train) -> str:
-    """Return how the choice of trained weights beside the adapters differs; empty if it does not.
-
-    Raises:
-        UserError: with status 3 if a LoRA checkpoint would lose what it has learned.
-    """
+    """Return how the choice of trained weights beside the adapters differs; empty if it does not."""
     settings = {} if checkpoint.meta is None else checkpoint.meta.settings
     before = {name: settings.get(name, DEFAULTS[name]) for name in ("train_text_rows", "lora_code_head")}
     # a checkpoint of all weights has every row, and the code head with it

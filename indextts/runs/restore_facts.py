@@ -44,15 +44,11 @@ class CheckpointFacts:
     """The contents of a checkpoint, as far as a restore depends on them.
 
     Args:
-        name: of the file.
-        keys: the top-level keys of the file.
-        text_rows: rows of its text embedding.
         meta: None for a checkpoint of another program. The fields below, except `trained_shapes`, matter
             only for such a file.
         trained_shapes: shapes of the optimizer moments by parameter name; None if the moments have no names
             and none could be inferred, or if only the meta file was read.
         misfit: the reason why no names could be inferred.
-        has_scaler: the file holds such a state.
         learning_rate: of its last step, if its scheduler recorded it.
         old_pieces: of --resume-tokenizer, for a checkpoint of another program.
         codebook: identity of the codebook of its codes; None if it is unknown.
@@ -115,8 +111,6 @@ class RunFacts:
         trained_shapes: shape of every trained parameter; None if only meta files were read.
         validation_set: digest of the pairs of a validation, as in `CheckpointMeta`; None if it is unknown.
         new_languages: the rows of the languages that the base was not trained on.
-        why_no_base: the reason why the base could not be compared.
-        normalizer: as in `CheckpointMeta`.
         codebook: of the feature stores; None if it is unknown.
     """
 
@@ -153,11 +147,9 @@ class RestorePlan:
     Args:
         continues: restore model, optimizer, schedule, step and epoch; if False, only the model.
         keeps_position: continue the epoch after the samples that are done; if False, restart the epoch.
-        takes_scaler: restore the state of the gradient scaler too.
         row_of: the row of the checkpoint's text tables for each row of the new tables, -1 for a fresh row;
             None if the tables stay unchanged.
         command: with the values that the run uses.
-        schedule: from here on.
         adapters: what happens to the checkpoint's LoRA adapters; None if nothing does.
         misfit: why the optimizer state does not fit; empty if that is not why the run restarts.
         finished: why the run has no step left; None if it has.
@@ -193,7 +185,6 @@ def pairs_files(
     """Return the pairs files of a run with their identities, by the Train field that names them.
 
     Args:
-        settings: of the run, as in `CheckpointMeta`.
         manifests: the identities, train first, then val.
     """
     rest = iter(manifests)

@@ -112,7 +112,6 @@ class EpochSize:
 
     Args:
         num_positions: sequence positions of all samples; 0 if unknown.
-        longest: positions of the longest sample.
     """
 
     num_samples: int

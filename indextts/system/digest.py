@@ -41,11 +41,7 @@ def file_digest(path: Path, piece_bytes: int = PIECE_BYTES) -> str:
 
 
 class DigestWriter:
-    """Incremental digest of bytes that are written in order.
-
-    Args:
-        num_bytes: bytes so far.
-    """
+    """Incremental digest of bytes that are written in order."""
 
     def __init__(self, piece_bytes: int = PIECE_BYTES) -> None:
         self.num_bytes = 0

@@ -55,7 +55,6 @@ class WeightAverage:
 
     Args:
         decay: maximum weight of the old average in the new one.
-        weights: by parameter name, with the shape of the parameter.
         num_updates: steps since the average started; skipped steps count but change nothing.
     """
 

@@ -111,7 +111,6 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
     Args:
         files: the files that the pairs were joined from, in order; empty if they have no language or share.
-        emotion: the clip that gives the emotion vector.
     """
 
     def __init__(
@@ -251,7 +250,6 @@ def usable_pairs(
 
     Args:
         stores: of these pairs, and perhaps others.
-        files: of `indexes`, with their languages and shares.
 
     Raises:
         UserError: too many pairs lack features, or no pair is left.
@@ -366,7 +364,6 @@ def group_batches(
     Args:
         batches: endless.
         epoch_end_flags: for each batch, whether it is the last of its epoch.
-        size: micro-batches per step.
     """
     group: list[MicroBatch] = []
     for batch, is_last in zip(batches, epoch_end_flags, strict=False):
@@ -382,11 +379,7 @@ def is_too_many(num_unusable: int, num_samples: int) -> bool:
 
 
 def _with_features(dataset: PairDataset) -> PairDataset:
-    """Return the pairs whose utterances are in the stores; log the number of the others.
-
-    Raises:
-        UserError: too many pairs lack features.
-    """
+    """Return the pairs whose utterances are in the stores; log the number of the others."""
     pairs, has_features = dataset.pairs, dataset.codes_of_utterances >= 0
     is_present = has_features[pairs.target] & has_features[pairs.prompt]
     if is_present.all():

@@ -167,9 +167,6 @@ def _places_by_order(
 
     Args:
         order: the `params` of all groups, concatenated.
-
-    Raises:
-        ValueError: the state does not belong to these parameters; the message says why.
     """
     weights = published_names(content["model"])
     states = content["optimizer"]["state"]

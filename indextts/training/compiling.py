@@ -47,7 +47,6 @@ def compile_blocks(
     """Compile the blocks of the model; where that is impossible or fails, log the reason and do without.
 
     Args:
-        batch_tokens: as in the Train command.
         compute: forward and backward of a step; adds to the gradients, which are cleared here.
     """
     inputs, gpt = run.inputs, run.model.gpt

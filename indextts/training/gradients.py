@@ -123,11 +123,7 @@ def _split(batch: Batch, limit: int, config: GPTConfig) -> Sequence[Batch]:
 
 
 def _smaller_limit(parts: Sequence[Batch], problem: str) -> int:
-    """Return half the size of the largest part.
-
-    Raises:
-        UserError: the largest part is a single sample.
-    """
+    """Return half the size of the largest part."""
     # of the largest part and not of the limit before: the batches may have been smaller than that
     largest = max(parts, key=lambda part: part.num_positions)
     if largest.num_samples > 1:

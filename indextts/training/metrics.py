@@ -98,11 +98,7 @@ class MetricsLog:
         self._open_board()
 
     def train(self, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]) -> None:
-        """Write a [Train] line to the log, metrics.jsonl and TensorBoard.
-
-        Args:
-            numbers: what a line has besides its losses, by name.
-        """
+        """Write a [Train] line to the log, metrics.jsonl and TensorBoard."""
         self._write("train", step, epoch, {**asdict(means), **numbers})
         suffix = f" imbalance={numbers['imbalance']:.3f}" if "imbalance" in numbers else ""
         logger.info("[Train] %s lr=%.2e%s", _line(step, epoch, means), numbers["lr"], suffix)

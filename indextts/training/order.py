@@ -38,7 +38,6 @@ class BatchPlan:
     Args:
         lengths: (S,), positions of each sample.
         batch_tokens: maximum number of positions per batch; replaces `batch_size` unless 0.
-        epoch, samples_done: current position.
         mix: shares of several files in an epoch; None for all samples.
     """
 
@@ -96,7 +95,6 @@ def partition_ends(lengths: NDArray[np.int64], num_parts: int) -> list[int]:
 
     Args:
         lengths: (S,), of the samples in order.
-        num_parts: parts with about the same sum of lengths.
     """
     sums = lengths.cumsum()
     targets = np.arange(1, num_parts) * int(sums[-1]) // num_parts

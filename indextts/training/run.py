@@ -56,7 +56,6 @@ class TrainState:
         epoch, samples_done: position in the data; `samples_done` counts in the order of the epoch.
         batch_idx: micro-steps done in this epoch, for the log.
         validated_step, saved_step: last step with a validation or a save; -1 before the first.
-        validation_mel_loss: loss of the validation of `validated_step`.
         best_mel_loss: lowest validation loss on the way to this step; --patience counts from it. Whether a
             model is the best of the folder is decided from its checkpoints.
         window: losses of this rank since the last [Train] line.
@@ -65,7 +64,6 @@ class TrainState:
         listened_step: last step at which the speech was judged; 0 before the first.
         heard_score, heard_by: result of `listened_step`, None where it failed, and whose ear it was.
         best_heard: lowest score by this ear on the way to this step.
-        best_heard_is_unsaved: as `best_is_unsaved`, by ear.
         num_skipped: number of steps skipped because loss or gradient was not finite.
         num_skipped_in_a_row: of these, those since the last step that counted.
         unreadable: ids of the samples that could not be read when they were last due.
@@ -209,7 +207,6 @@ class Run:
     """A run that is ready for its next step.
 
     Args:
-        base_size: pieces of the base tokenizer.
         base: the base checkpoint, whose frozen weights are part of the run.
         scaler: gradient scaler for float16; disabled for other types.
         average: average of the weights; None without --ema-decay.

@@ -51,7 +51,6 @@ class HostCopy:
         """Return `content` with its tensors replaced by copies, which the next call overwrites.
 
         Args:
-            content: nested dicts and lists of tensors and plain values.
             frozen_pointers: data pointers of host tensors that never change; they are not copied.
         """
         # a tuple stays the same object: rebuilt, those that groups share would be written once for each

@@ -41,7 +41,6 @@ def with_automatic_settings(inputs: Inputs, base_size: int, meta: CheckpointMeta
 
     Args:
         inputs: of a resume, with the command of the restore plan.
-        base_size: vocabulary size of the base tokenizer.
         meta: of the checkpoint that is resumed; None for a new run.
 
     Raises:

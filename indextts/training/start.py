@@ -52,8 +52,6 @@ class Origin:
 
     Args:
         weights: by published name, text tables with the rows of the run's tokenizer.
-        source: file of the weights, for messages.
-        base_size: pieces of the base tokenizer.
         base: returns the identity of the base checkpoint; called last, since its file may still be read.
         encoders: identity of the encoders, None to compute it.
         environment: of the checkpoint; empty for a new run.
@@ -261,19 +259,14 @@ def used_pieces(inputs: Inputs) -> list[int]:
 
 
 def base_size_of(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
-    """Return how many pieces of the base the tokenizer keeps; errors as for `_base_vocabulary`."""
+    """Return how many pieces of the base the tokenizer keeps; a UserError if it does not extend the base."""
     num_rows = text_rows(base_checkpoint) - 1
     _base_vocabulary(tokenizer, base_checkpoint, num_rows)
     return tokenizer.appended_ids(num_rows).start
 
 
 def _base_vocabulary(tokenizer: Tokenizer, base_checkpoint: Path, base_size: int) -> Vocabulary:
-    """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it.
-
-    Raises:
-        UserError: the tokenizer does not start with the base's pieces, or the base tokenizer does not belong
-            to the base checkpoint.
-    """
+    """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it."""
     path = base_tokenizer(base_checkpoint)
     if tokenizer.size < base_size:
         raise UserError(

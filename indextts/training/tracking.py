@@ -63,7 +63,6 @@ def start_tracker(kind: str, run_dir: Path, part: int, settings: dict[str, Any])
     """Open the tracked run of this part of the run, a new one or that of an earlier process.
 
     Args:
-        kind: the value of --tracker.
         settings: of the run, which the tracker shows.
 
     Returns:

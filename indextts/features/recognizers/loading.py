@@ -88,7 +88,6 @@ def load_recognizers(
     Args:
         names: folders, or OWNER/NAME on the hub.
         language: ISO 639 code.
-        download_folder: the folder for models of the hub.
 
     Raises:
         UserError: a model is incomplete or cannot write the language, two have the same name, or the hub

@@ -98,7 +98,6 @@ def batches(sizes: Sequence[int], max_size: float, *, only_equal: bool) -> list[
     Args:
         sizes: of the clips, in samples.
         max_size: largest padded size of a batch of several clips.
-        only_equal: a batch has clips of equal size only.
     """
     found: list[list[int]] = []
     for place in sorted(range(len(sizes)), key=lambda place: (sizes[place], place)):

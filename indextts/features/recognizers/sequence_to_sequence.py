@@ -96,7 +96,6 @@ class FasterWhisper:
     """A Whisper of CTranslate2, with the interface of the others; the package faster-whisper runs it.
 
     Args:
-        model: a `faster_whisper.WhisperModel`.
         language: ISO 639 code.
     """
 
@@ -155,7 +154,6 @@ def texts_of_parts(
 
     Args:
         batch_s: duration of a batch, in which each part counts as 30 s; 0 for one part at a time.
-        generate: returns the text of each part of a batch.
     """
     pieces = [
         (place, part)

@@ -58,7 +58,6 @@ def make_prefix(
     """Return the prefix of each text; as in the published code, start and stop tokens in a text are dropped.
 
     Args:
-        model: whose tables embed the texts.
         conditions: (B, K+2, D), from `UnifiedVoice.prefix`.
         texts: B texts of token ids (N,), N at most `max_text_tokens`.
         languages: (B,), rows of the texts' languages; None for a base without language rows.
@@ -100,7 +99,6 @@ class Decoder:
 
         Args:
             positions: numbering of the codes, see `code_position`.
-            num_beams: of each prompt.
             block: steps with the same shapes.
         """
         self.model = model

@@ -51,11 +51,7 @@ class Prompt:
 
 
 class Generation(Generic[KeyT]):
-    """Prompts that are generated together, each with a key; one may join at any step, and leaves when done.
-
-    Attributes:
-        num_steps: steps so far.
-    """
+    """Prompts, each with a key, that are generated together; one joins at any step, and leaves when done."""
 
     def __init__(self, model: UnifiedVoice, sampling: Sampling) -> None:
         """Create a generation without a prompt.

@@ -64,7 +64,6 @@ class GPT2(nn.Module):
 
         Args:
             num_positions: length of the packed sequences that use the graph; with 0, they have any length.
-            backend: of torch.compile.
         """
         states = torch.compile(self.forward, fullgraph=True, dynamic=True, backend=backend)
         self._graph = CompiledGraph(states, num_positions)

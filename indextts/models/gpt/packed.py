@@ -92,11 +92,7 @@ class PackedBatch(TensorFields):
         return Segments(self.lengths, self.offsets)
 
     def split(self, max_positions: int, config: GPTConfig) -> "list[PackedBatch]":
-        """Return the samples of a batch on the CPU in batches of at most `max_positions`, or of one.
-
-        Args:
-            config: as for `pack`.
-        """
+        """Return the samples of a batch on the CPU in batches of at most `max_positions`, or of one."""
         starts, num_positions = [0], 0
         for index, length in enumerate(self.lengths):
             num_positions += length

@@ -66,7 +66,6 @@ class Search:
 
         Args:
             seeds: (B,), of each prompt, on the device of the search; the seed of `sampling` is not used.
-            limit: the largest number of codes.
         """
         rows, beams, device = len(seeds), sampling.num_beams, seeds.device
         self.sampling, self.stop = sampling, config.stop_mel_token

@@ -68,7 +68,6 @@ def load_model(
     Args:
         weights: by any names that `published_names` maps, of any floating-point type.
         source: the file of the weights, for messages.
-        device_of: returns the device for the name of a weight.
         dtype_of: returns another type than float32 for some names.
 
     Raises:
@@ -96,8 +95,6 @@ def load_encoders(
     Args:
         config: sizes that all weights must have, except for the number of text tokens.
         weights: by any names that `published_names` maps, of any floating-point type; never modified.
-        source: the file of the weights, for messages.
-        device: the device of conditioning and emotion.
 
     Raises:
         UserError: as for `load_model`; mismatches of weights that are not loaded count too.
@@ -150,7 +147,6 @@ def _check_weights(
 
     Args:
         expected: the model's state dict; only names and shapes are used.
-        given: by published names.
         any_rows: tables whose first dimension may differ.
     """
     base, found = base_of(expected), base_of(given)

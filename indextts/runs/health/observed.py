@@ -25,7 +25,6 @@ class Observed:
     Args:
         lines: the metrics.jsonl lines of the newest run part, in order, without those of replayed steps.
         schedule: schedule of the newest process; None without a valid config.json.
-        settings: the fields of the Train command.
         device, precision: "cpu" or the GPU's name; "float32", "bfloat16" or "float16"; empty if unknown.
         end_reason: the reason in exit.json; None while the newest process may be running.
         checkpoint_bytes: size of the largest of them; 0 if there are none.

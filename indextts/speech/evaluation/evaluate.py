@@ -300,14 +300,7 @@ def _judged(
     options: NormalizerOptions,
     sounds: Iterator[Sound],
 ) -> list[Clip]:
-    """Return the clips of the sounds of all sentences, in the order of `items`.
-
-    Args:
-        styles: of the recordings that are prompts.
-
-    Raises:
-        UserError: a recognizer cannot write the language of the recordings.
-    """
+    """Return the clips of the sounds of all sentences, in the order of `items`."""
     clips: dict[int, Clip] = {}
     while batch := list(islice(sounds, JUDGED_AT_ONCE)):
         read = {index: of_language(options, items[index].language) for index, *_ in batch}

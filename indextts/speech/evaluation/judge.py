@@ -43,7 +43,6 @@ class Judgement:
         heard: the transcript of each recognizer, by its name.
         errors: of these transcripts, by the same names.
         likeness: cosine similarity to the prompt's voice; None if not measured.
-        is_silent: whether the clip contains almost no speech.
         words: faults that all recognizers hear; None without one.
     """
 
@@ -61,10 +60,7 @@ class SpokenText:
 
     Args:
         samples: (S,), may be empty.
-        rate_hz: of the samples.
-        text: the reference text.
         prompt_style: the vector of the reference voice, from `Judge.style`.
-        options: of the normaliser that reads the text.
         prompt_text: of the reference voice's recording, to find its words in the clip.
     """
 
@@ -126,7 +122,6 @@ def load_judge(asr: Sequence[str], folder: Path, models: Path, device: torch.dev
 
     Args:
         folder: of recognizers that are downloaded.
-        models: the folder of the published files.
 
     Raises:
         UserError: a recognizer cannot be used.

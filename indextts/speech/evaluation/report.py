@@ -25,11 +25,9 @@ class Clip:
 
     Args:
         id: of the utterance in the manifest.
-        text: the reference text.
         num_syllables: of the normalised text.
         recorded_s: duration of the recording of the same text.
         prompt_id: the utterance that provides the voice.
-        judgement: the scores.
         has_stopped: whether the model generated a stop token before the limit; None for a recording.
         is_loop: whether the codes contain a loop; None for a recording.
         file: the audio file, relative to the report.
@@ -128,7 +126,6 @@ def markdown_report(rows: Sequence[Row], notes: Sequence[str]) -> str:
 
     Args:
         rows: the recordings first.
-        notes: the differences and the settings of the measurement.
     """
     lines = ["# Evaluation", "", *(f"* {note}" for note in notes), "", *markdown_table(rows)]
     return "\n".join(lines) + "\n"
@@ -139,7 +136,6 @@ def draw_scores(rows: Sequence[Row], path: Path) -> None:
 
     Args:
         rows: the recordings first.
-        path: the PNG file to write.
 
     Raises:
         OSError: the file cannot be written.

@@ -31,9 +31,7 @@ def logits_on_fixed_inputs(
     """Return all logits for fixed features, text and codes: (n,).
 
     Args:
-        config: must fit `weights`.
         weights: by published name, of any floating-point type; the arithmetic is float32.
-        source: the file of the weights, for messages.
         order: the token in `weights` that each token of the text and of the text logits is; empty if the
             weights have the order of the export.
 
@@ -53,9 +51,6 @@ def compare(
     """Read the file at `path` and return the relative difference of its logits to `logits`.
 
     Args:
-        path: the written file.
-        config: of the model.
-        weights: the source weights.
         dtype: the expected type of floating-point tensors in the file.
         logits: of `weights`, from `logits_on_fixed_inputs`.
 

@@ -53,7 +53,6 @@ def add_published(base: Base, folder: Path, published: Path, copy: bool) -> None
 
     Args:
         published: the folder of the published files, in the layout of features/published_files.py.
-        copy: write copies instead of symbolic links.
 
     Raises:
         UserError: the file system has no symbolic links.

@@ -49,7 +49,6 @@ def read_source(
     """Return the weights to export.
 
     Args:
-        path: a checkpoint.
         num_averaged: the number of checkpoints to average: this one and those saved before it.
         choice: the trained weights, or their moving average, which excludes `num_averaged` above 1.
         folders: where to look for the base of a LoRA checkpoint, besides where it was.

@@ -39,7 +39,6 @@ def hub_card(
     """Return the card as Markdown.
 
     Args:
-        exported: the card of the export.
         statement: the sentence that the base's licence requires; "" for a model with a base of its own.
         scores: of checkpoints and recordings; empty if none are known.
         samples: texts by the files that speak them.

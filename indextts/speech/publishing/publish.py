@@ -78,11 +78,7 @@ def publish(command: PublishModel) -> Iterator[str]:
 
 
 def _files(command: PublishModel, record: Mapping[str, Any]) -> dict[str, Path | bytes]:
-    """Return paths or contents by their names in the repository, without any change on disk.
-
-    Args:
-        record: of the export.
-    """
+    """Return paths or contents by their names in the repository, without any change on disk."""
     folder = command.model_folder
     weights, base = _weights_of(folder), base_in(folder)
     if is_adapter := weights.name == ADAPTER:

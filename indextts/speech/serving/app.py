@@ -107,7 +107,6 @@ class Service:
     """Engine and limits of the routes.
 
     Args:
-        command: its names, voices and limits.
         key_digests: SHA-256 of each key; empty if none is required.
     """
 

@@ -96,7 +96,6 @@ class FlowMatching(nn.Module):
             prompt: (B, C, P), the mel of the prompt.
             style: (B, S).
             noise: (B, C, P + T), normal, before the temperature.
-            settings: of the solver.
             lengths: of the rows; None if all have the length of the batch.
         """
         num_rows, num_all = len(noise), noise.shape[2]

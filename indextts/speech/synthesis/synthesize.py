@@ -253,12 +253,9 @@ def load_renderer(
     """Return the renderer for the codes of a model.
 
     Args:
-        trained: the model.
         features: the feature store that the model was trained on, or its folder; None to take the store that
             the run's pairs name, or builtin.npz in a model folder.
-        models: the folder with the published files.
         device: the device of the published acoustic model; the built-in backend runs on the CPU.
-        settings: of the published acoustic model.
         loaded: an earlier result for the same `models`, `device` and `settings`, which is returned if the
             model has its codes.
 
@@ -333,11 +330,7 @@ def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
 
 
 def resolve_sampling(command: Sampling, backend: str, positions: str | None = None) -> Sampling:
-    """Return the settings of the command line; for the rest those of an export, else of the backend.
-
-    Args:
-        positions: of `TrainedModel`.
-    """
+    """Return the settings of the command line; for the rest those of an export, else of the backend."""
     given = {} if positions is None else {"positions": positions}
     typed = command.model_fields_set & Sampling.model_fields.keys()
     return Sampling.of_backend(backend, given | {name: getattr(command, name) for name in typed})

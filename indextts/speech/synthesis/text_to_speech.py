@@ -139,7 +139,6 @@ class TextToSpeech:
         """Yield the index and the audio of each line, those with the longest segments first.
 
         Args:
-            lines: from `line`.
             sampling: settings; the seeds are those of the lines.
             on_step: called with the number of codes of a batch so far.
         """

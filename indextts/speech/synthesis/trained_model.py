@@ -63,8 +63,6 @@ class TrainedModel:
 
     Args:
         gpt: in eval mode, without gradients.
-        tokenizer: the tokenizer of the training run.
-        source: the file with the weights.
         step, part: of the run, when the checkpoint was saved; None for a model folder.
         pairs: the pairs files of the training run, with the paths of the run; empty for a model folder.
         codes: the identity of the speech backend that made the training codes; None where it is not recorded.
@@ -93,7 +91,6 @@ def load_trained(
     """Return the model in a checkpoint of a run, in a model folder, or of the hub.
 
     Args:
-        choice: the trained weights of a checkpoint, or their average.
         folders: where to look for the base of a LoRA checkpoint, besides where it was.
         strength: of a LoRA, see `merge`.
 
@@ -203,7 +200,6 @@ def find_builtin_backend(pairs: Sequence[Path], source: Path, features: Path | N
 
     Args:
         pairs: the pairs files of the training; empty for a model folder, which has the file itself.
-        source: the file with the weights.
         features: the feature store, or its folder, in place of that which the pairs name.
 
     Raises:

@@ -202,11 +202,7 @@ class ExitReasons:
             self._store.set(str(self._ranks.rank), record)
 
     def find_lost_rank(self, problem: str) -> UserError:
-        """Return an error that explains, as far as possible, why a connection broke.
-
-        Args:
-            problem: the error that this rank got from the connection.
-        """
+        """Return an error that explains, as far as possible, why a connection broke."""
         deadline = time.monotonic() + EXIT_REASON_TIMEOUT_S
         while time.monotonic() < deadline:
             published = self._published()

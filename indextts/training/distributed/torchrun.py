@@ -16,7 +16,6 @@ class RankInfo:
     Args:
         rank: 0 to `world_size` - 1; only rank 0 writes the run directory.
         local_rank: 0 to `local_world_size` - 1, on this machine; it selects the GPU.
-        local_world_size: number of ranks on this machine.
     """
 
     rank: int = 0
