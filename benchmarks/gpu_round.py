@@ -55,10 +55,9 @@ from indextts.data.pair_columns import PairColumns
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.models.gpt.attention import VARLEN, choose_backend, with_flash_attention_3
 from indextts.models.gpt.generate import Prompt, generate, set_precision
-from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
-from indextts.models.lora import LoraSettings
+from indextts.models.lora import LoraSettings, add_adapters, is_block_matrix
 from indextts.training.batches import PairDataset, collate_packed
 from indextts.training.loading import load_batches
 from indextts.training.losses import packed_sums

@@ -14,7 +14,8 @@ from indextts.features.audio import load_audio
 from indextts.features.backend import SAMPLE_RATE_HZ
 from indextts.features.builtin import log_mel
 from indextts.features.builtin_networks import ENVELOPE_BANDS
-from indextts.speech.synthesis.source_filter import FFT_SIZE, NUM_BINS, mel_of
+from indextts.features.log_mel import mel_of
+from indextts.speech.synthesis.source_filter import FFT_SIZE, NUM_BINS
 from indextts.system.files import written_aside
 
 WHISPER_HZ = 16_000

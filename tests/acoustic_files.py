@@ -18,9 +18,8 @@ import yaml
 from torch import nn
 
 from indextts.commands.bases import BASE_2_5
-from indextts.features.bases import HalvingCodec
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
-from indextts.features.semantic_codec import SemanticCodecConfig
+from indextts.features.semantic_codec import HalvingCodec, SemanticCodecConfig
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis.bigvgan import BigVGAN

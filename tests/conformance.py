@@ -25,8 +25,7 @@ import torch.nn.functional as F
 import yaml
 from torch import Tensor
 
-from indextts.features.bases import HalvingCodec, load_codec
-from indextts.features.semantic_codec import SemanticCodec, load_codec_config
+from indextts.features.semantic_codec import HalvingCodec, SemanticCodec, load_codec, load_codec_config
 from indextts.models.gpt.generate import Prompt, code_states
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.text.byte_level import PATTERN, ByteLevelTokenizer
@@ -169,7 +168,7 @@ def conditioning_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tupl
         yield "spk_row", model.spk_emb_proj(vectors.tensor("style"))[:, None]
     states, keep = model.emo_conditioning_encoder(emo_feat, emo_lengths)
     yield from {"emo_conformer_out": states, "emo_conformer_mask": keep[:, None]}.items()
-    yield "emo_raw", model.raw_emotion(emo_feat, emo_lengths)
+    yield "emo_raw", model.emo_perceiver_encoder(states, keep).squeeze(1)
     clips = [clip[None, :length] for clip, length in zip(emo_feat, emo_lengths, strict=True)]
     yield "emo_vec_alone_nomask", torch.cat([model.emotion(clip) for clip in clips])
     speaker, emotion = model.emotion(feat, lengths), model.emotion(emo_feat, emo_lengths)

@@ -16,7 +16,7 @@ from indextts.data.importing.hub import card_block, dataset_folder, download_dat
 from indextts.data.importing.hub_choice import choose
 from indextts.data.sources import DataSource, read_sources, write_source
 from indextts.errors import FOLDER_IN_USE, UserError
-from indextts.system.locks import locked_folder
+from indextts.system.disk import locked_folder
 from tests.conftest import REPOSITORY
 from tests.hub_server import COMMIT, Hub, hub_env, hub_files, repository
 from tests.import_sources import (

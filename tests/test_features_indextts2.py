@@ -13,8 +13,8 @@ from indextts.data.reading import Clip
 from indextts.errors import UserError
 from indextts.features import indextts2, log_mel
 from indextts.features.backend import CODES_PER_SECOND, LEAD_S
-from indextts.features.bases import HalvingCodec
 from indextts.features.indextts2 import IndexTTS2Backend, find_files
+from indextts.features.semantic_codec import HalvingCodec
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model

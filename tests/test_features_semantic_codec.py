@@ -6,8 +6,13 @@ import yaml
 from safetensors.torch import save_file
 
 from indextts.errors import UserError
-from indextts.features.bases import HalvingCodec, load_codec
-from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig, load_codec_config
+from indextts.features.semantic_codec import (
+    HalvingCodec,
+    SemanticCodec,
+    SemanticCodecConfig,
+    load_codec,
+    load_codec_config,
+)
 from tests.published_files import CODEC, randomise
 
 PUBLISHED = SemanticCodecConfig(8192, 1024, 8, 384, 2048, 12)

@@ -7,9 +7,8 @@ import pytest
 
 from indextts.models.checkpoint import read_file
 from indextts.models.gpt.config import GPTConfig, load_config
-from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.weights import ENCODERS, empty_model
-from indextts.models.lora import LoraSettings
+from indextts.models.lora import LoraSettings, add_adapters, is_block_matrix
 from indextts.planning.memory import model_size
 from indextts.training.optim import TextChoice, select_trained
 from indextts.training.saving import num_bytes

@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, speaker_similarity, style_vector
 from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText
-from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, pace_range, summarize
+from indextts.speech.evaluation.report import (
+    Clip,
+    draw_scores,
+    groups_of,
+    markdown_report,
+    pace_range,
+    summarize,
+)
 from indextts.text.transcripts import Errors, WordFaults
 
 PNG = b"\x89PNG"
@@ -120,3 +128,21 @@ def test_an_empty_clip_is_silent_and_misses_its_complete_text():
     assert judged.is_silent
     assert judged.errors == {"asr": Errors(7, 7)}
     assert (judged.duration_s, judged.likeness) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "groups"),
+    [
+        ("ሰላም ነው።", "am", ["short"]),
+        ("ወደ አዲስ አበባ ለመሄድ የሚፈልጉ ብዙ ሰዎች መንገድ ላይ ቆመው ነበር።", "am", []),
+        ("ስንት ሰዓት ነው፧", "am", ["short", "questions"]),
+        ("5 ሰዎች መጡ።", "am", ["short", "numbers"]),
+        ("በ፲፱፻፹፭ ተወለደ።", "am", ["numbers"]),  # long as spoken
+        ("ሠላሳ ሺ ብር አለ?", "am", ["short", "numbers", "questions"]),  # another spelling of both words
+        ("አንድ ሰው መጣ።", "am", ["short"]),  # the article as often as the number
+        ("كيف حالك 7؟", "ar", ["short", "numbers", "questions"]),
+        ("Is this a question?", "en", ["short", "questions"]),
+    ],
+)
+def test_the_groups_of_a_text_follow_from_its_letters(text: str, language: str, groups: list[str]):
+    assert groups_of(text, NormalizerOptions(language=language)) == groups

@@ -22,8 +22,8 @@ from indextts.data.networks import require_rate_of
 from indextts.data.preprocess import preprocess
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features.audio import load_audio
-from indextts.features.bases import HalvingCodec
 from indextts.features.builtin import BuiltinBackend
+from indextts.features.semantic_codec import HalvingCodec
 from indextts.models.checkpoint import TEXT_TABLES, read_weights
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.acoustic import AcousticModel

@@ -16,8 +16,7 @@ from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import read_file, read_weights, select_weights
-from indextts.models.gpt.lora import is_block_matrix
-from indextts.models.lora import LoraRecord, merge, resized
+from indextts.models.lora import LoraRecord, is_block_matrix, merge, resized
 from indextts.models.weight_names import LANGUAGE_ROWS
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.lora_base import kept_name

@@ -82,14 +82,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.usefixtures("small_chunks")
 def test_chunks_have_the_loss_hits_and_gradients_of_all_logits():
     head, states, targets = head_and_states()
-    loss = head_loss(states, head, targets)
+    total, of_positions, is_hit = head_loss(states, head, targets)
     logits = F.linear(states, head.weight, head.bias)
     nats = F.cross_entropy(logits, targets, reduction="none")
-    torch.testing.assert_close(loss.position_nats, nats)
-    torch.testing.assert_close(loss.nats, nats.sum())
-    assert torch.equal(loss.is_hit, logits.argmax(1) == targets)
+    torch.testing.assert_close(of_positions, nats)
+    torch.testing.assert_close(total, nats.sum())
+    assert torch.equal(is_hit, logits.argmax(1) == targets)
     inputs = (states, head.weight, head.bias)
-    found = torch.autograd.grad(loss.nats / 7, inputs)
+    found = torch.autograd.grad(total / 7, inputs)
     for gradient, wanted in zip(found, torch.autograd.grad(nats.sum() / 7, inputs), strict=True):
         torch.testing.assert_close(gradient, wanted)
 
@@ -98,11 +98,11 @@ def test_chunks_have_the_loss_hits_and_gradients_of_all_logits():
 def test_under_autocast_products_are_bfloat16_and_losses_float32():
     head, states, targets = head_and_states()
     with torch.autocast("cpu", torch.bfloat16):
-        loss = head_loss(states, head, targets)
+        total, of_positions, _ = head_loss(states, head, targets)
         nats = F.cross_entropy(head(states).float(), targets, reduction="none")
-    assert loss.nats.dtype == loss.position_nats.dtype == torch.float32
-    torch.testing.assert_close(loss.position_nats, nats, rtol=0, atol=1e-5)
-    found = torch.autograd.grad(loss.nats, (states, head.weight))
+    assert total.dtype == of_positions.dtype == torch.float32
+    torch.testing.assert_close(of_positions, nats, rtol=0, atol=1e-5)
+    found = torch.autograd.grad(total, (states, head.weight))
     wanted = torch.autograd.grad(nats.sum(), (states, head.weight))
     for gradient, expected in zip(found, wanted, strict=True):
         assert gradient.dtype == torch.float32
@@ -113,8 +113,6 @@ def test_logits_too_large_for_a_naive_exponential_have_a_finite_loss():
     head, states, targets = head_and_states()
     with torch.no_grad():
         head.weight *= 1000
-    loss = head_loss(states, head, targets)
-    assert loss.nats.isfinite()
-    assert all(
-        gradient.isfinite().all() for gradient in torch.autograd.grad(loss.nats, (states, head.weight))
-    )
+    total, *_ = head_loss(states, head, targets)
+    assert total.isfinite()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(total, (states, head.weight)))

@@ -19,8 +19,8 @@ from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, shard_folde
 from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
 from indextts.errors import UserError, disk_errors
 from indextts.system.digest import file_sha256
+from indextts.system.disk import locked_folder
 from indextts.system.files import sync, write_json
-from indextts.system.locks import locked_folder
 
 MAX_CODE = 2**16 - 1
 CLIPS_PER_SHARD = 128  # 11 MB at the published size; a kill loses less than this many clips

@@ -37,9 +37,9 @@ from indextts.features.audio import RecordingError, flac, load_audio, read_chann
 from indextts.features.cleaners import lost_speech, without_hum
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
+from indextts.system.disk import locked_folder
 from indextts.system.files import write_bytes
 from indextts.system.json_lines import append_json_line, read_json_lines
-from indextts.system.locks import locked_folder
 from indextts.text.transcripts import count_errors
 
 if TYPE_CHECKING:  # it imports torch

@@ -42,9 +42,8 @@ from indextts.features.published_files import (
     write_record,
 )
 from indextts.system.amounts import counted, shown_size
-from indextts.system.disk import require_space
-from indextts.system.files import link_or_copy, sync
-from indextts.system.locks import locked_folder
+from indextts.system.disk import locked_folder, require_space
+from indextts.system.files import first_free, link_or_copy, sync
 
 logger = logging.getLogger(__name__)
 
@@ -339,8 +338,6 @@ def _rename_existing(path: Path) -> None:
     """Rename a file that differs from the hub's: it may belong to the user."""
     if not path.exists():
         return
-    number = 1
-    while (old := path.with_name(f"{path.name}.old{number}")).exists():
-        number += 1
+    old = first_free(lambda number: path.with_name(f"{path.name}.old{number}"))
     path.rename(old)
     logger.warning("%s differs from the file on the hub; renamed it to %s", path, old.name)

@@ -26,9 +26,8 @@ from indextts.commands.bases import OFFICIAL_CACHE, base_of_codec_file
 from indextts.errors import UserError
 from indextts.features import log_mel, speech_encoder
 from indextts.features.backend import to_device
-from indextts.features.bases import load_codec
 from indextts.features.published_files import files_of, find_published
-from indextts.features.semantic_codec import SemanticCodec, load_codec_config
+from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
 from indextts.features.speech_encoder import SpeechEncoder, load_speech_encoder
 from indextts.features.split_products import split_linear_layers
 

@@ -96,19 +96,23 @@ def _window() -> NDArray[np.float64]:
 @cache
 def _filters() -> NDArray[np.float64]:
     """Return triangular filters on the bins of the spectrum, with peaks of at most 1: (M, 257)."""
-    bins = _mel(np.arange(FFT_LENGTH // 2 + 1) * SAMPLE_RATE_HZ / FFT_LENGTH)  # (257,)
-    lowest, highest = _mel(np.array([LOWEST_HZ, SAMPLE_RATE_HZ / 2]))
-    corners = np.linspace(lowest, highest, NUM_BANDS + 2)[:, None]  # (M + 2, 1)
-    left, peak, right = corners[:-2], corners[1:-1], corners[2:]
-    filters: NDArray[np.float64] = np.maximum(
-        0, np.minimum((bins - left) / (peak - left), (right - bins) / (right - peak))
-    )
-    return filters
+    bins = mel_of(np.arange(FFT_LENGTH // 2 + 1) * SAMPLE_RATE_HZ / FFT_LENGTH)  # (257,)
+    lowest, highest = mel_of(np.array([LOWEST_HZ, SAMPLE_RATE_HZ / 2]))
+    return _triangles(bins, np.linspace(lowest, highest, NUM_BANDS + 2))
 
 
-def _mel(frequencies_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+def mel_of(frequencies_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return frequencies on Kaldi's mel scale."""
     mels: NDArray[np.float64] = 1127 * np.log1p(frequencies_hz / 700)
     return mels
+
+
+def _triangles(bins: NDArray[np.float64], corners: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return filters on `bins` (N,) that rise, peak at 1 and fall between `corners` (M + 2,): (M, N)."""
+    left, peak, right = (corners[start : len(corners) - 2 + start, None] for start in range(3))  # (M, 1) each
+    rising, falling = (bins - left) / (peak - left), (right - bins) / (right - peak)
+    filters: NDArray[np.float64] = np.maximum(0, np.minimum(rising, falling))
+    return filters
 
 
 def corners_hz(sample_rate_hz: int, num_bands: int) -> NDArray[np.float64]:
@@ -124,8 +128,5 @@ def corners_hz(sample_rate_hz: int, num_bands: int) -> NDArray[np.float64]:
 def slaney_filters(sample_rate_hz: int, window: int, num_bands: int) -> NDArray[np.float64]:
     """Return triangular filters on Slaney's scale, with peaks of at most 1: (M, window/2 + 1)."""
     corners = corners_hz(sample_rate_hz, num_bands)
-    bins_hz = np.fft.rfftfreq(window, 1 / sample_rate_hz)  # (window/2 + 1,)
-    left, peak, right = (corners[i : num_bands + i, None] for i in range(3))  # (M, 1) each
-    rising, falling = (bins_hz - left) / (peak - left), (right - bins_hz) / (right - peak)
-    filters: NDArray[np.float64] = np.maximum(0, np.minimum(rising, falling))
-    return filters
+    bins_hz: NDArray[np.float64] = np.fft.rfftfreq(window, 1 / sample_rate_hz)  # (window/2 + 1,)
+    return _triangles(bins_hz, corners)

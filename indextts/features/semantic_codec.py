@@ -6,9 +6,10 @@ K rows of the codebook.
     features (B, T, H) -> encoder (B, M, H) -> in_project (B, M, Z) -> nearest codebook row: codes (B, M)
     codes (B, M) -> codebook rows (B, M, Z) -> out_project: embeddings (B, M, H) -> decoder (B, T, H)
 
-M = T here; `bases.py` has the codec that halves the rate, and chooses between both. The section
-`semantic_codec` of the published config.yaml has the sizes; parameter names and shapes are those of the
-published files. Encoder and quantizer compute the codes; the decoder turns embeddings back into features.
+M = T, 50 per second; in `HalvingCodec`, of IndexTTS-2.5, M codes of ceil(T / 2), 25 per second, become 2M
+features, one more than T for an odd T. The section `semantic_codec` of the published config.yaml has the
+sizes; parameter names and shapes are those of the published files. Encoder and quantizer compute the codes;
+the decoder turns embeddings back into features.
 """
 
 from collections.abc import Mapping
@@ -21,11 +22,18 @@ import torch.nn.functional as F
 from pydantic import Field, Strict
 from torch import Tensor, nn
 
+from indextts.errors import UserError
+from indextts.features.weights import fill_weights
+from indextts.models.checkpoint import read_weights
 from indextts.system.yaml_files import read_section
 
 KERNEL_SIZE = 7
 NORM_EPS = 1e-6
 CONFIG_ADVICE = "use the config.yaml that was published with IndexTTS-2"
+FILE_ADVICE = (
+    "use the published config.yaml and semantic_codec/model.safetensors of amphion/MaskGCT (IndexTTS-2.0) or "
+    "codec.pth of IndexTeam/IndexTTS-2.5"
+)
 
 Count = Annotated[int, Strict(), Field(ge=1)]
 
@@ -78,6 +86,27 @@ class SemanticCodec(nn.Module):
     def decode(self, embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the features of embeddings (B, M, H): (B, T, H); `lengths` (B,) counts codes."""
         return _apply_half(self.decoder, embeddings, lengths)
+
+
+class HalvingCodec(SemanticCodec):
+    """The codec of IndexTTS-2.5: one convolution halves the rate, another restores it."""
+
+    def __init__(self, config: SemanticCodecConfig) -> None:
+        super().__init__(config)
+        self.down = nn.Conv1d(config.hidden_size, config.hidden_size, 3, stride=2, padding=1)
+        self.up = nn.Conv1d(config.hidden_size, config.hidden_size, 3, padding=1)
+
+    def num_codes(self, num_features: Tensor) -> Tensor:
+        return (num_features + 1) // 2
+
+    def encode(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        halved = F.gelu(_convolve(self.down, features, real_positions(features, lengths)))  # (B, M, H)
+        return super().encode(halved, None if lengths is None else self.num_codes(lengths))
+
+    def decode(self, embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
+        decoded = super().decode(embeddings, lengths)  # (B, M, H)
+        keep = real_positions(decoded, lengths)
+        return _convolve(self.up, decoded.repeat_interleave(2, dim=1), keep.repeat_interleave(2, dim=1))
 
 
 class Backbone(nn.Module):
@@ -200,6 +229,25 @@ def load_codec_config(path: Path) -> SemanticCodecConfig:
         UserError: the file cannot be read, or the section lacks the sizes of a codec.
     """
     return read_section(SemanticCodecConfig, path, CONFIG_ADVICE, "semantic_codec")
+
+
+def load_codec(config: SemanticCodecConfig, path: Path) -> SemanticCodec:
+    """Return the codec that has the weights of a file, float32, on the CPU.
+
+    Args:
+        path: a .safetensors file, or a .pth with the weights under the key `model`; the state of an optimizer
+            in a .pth is not read.
+
+    Raises:
+        UserError: the file cannot be read, or a tensor is missing, unexpected or has the wrong shape.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: the file does not exist; {FILE_ADVICE}")
+    weights = read_weights(path)
+    with torch.device("meta"):
+        codec = HalvingCodec(config) if "down.weight" in weights else SemanticCodec(config)
+    fill_weights(codec, weights, str(path), FILE_ADVICE, torch.device("cpu"))
+    return codec
 
 
 def _apply_half(half: nn.Sequential, x: Tensor, lengths: Tensor | None) -> Tensor:

@@ -1,7 +1,10 @@
-"""LoRA checkpoints: the merge with their base into a complete model.
+"""LoRA: adapters beside the frozen matrices of the GPT's blocks, and their merge with the base.
 
-A LoRA run trains adapters beside the matrices of the blocks and the rows of the new pieces; all other weights
-are those of its base checkpoint, which it does not copy. Axes: I inputs and O outputs of a matrix, r rank.
+    output = x W + bias + alpha / rank x (x a) b        a (I, r), b (r, O)
+
+b starts at zero, so a model with fresh adapters computes what it did without them. A LoRA run trains adapters
+and the rows of the new pieces; all other weights are those of its base checkpoint, which it does not copy.
+Axes: I inputs and O outputs of a matrix, r rank.
 
 model    name -> tensor, the trained values: MATRIX.adapter.a (I, r) and MATRIX.adapter.b (r, O); of each
          table in `first_rows` the rows from that one on; any other weight as a whole
@@ -13,19 +16,25 @@ lora     {"rank", "alpha", "targets", "first_rows": table -> its first row in th
 Every reader of such a file goes through `find_base` (runs/lora_base.py) and `merge`.
 """
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from pydantic import BaseModel, Field, ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from indextts.errors import UserError
+from indextts.models.gpt.gpt2 import Adapter, InOutLinear
 from indextts.runs.directory import FileIdentity
 from indextts.system.yaml_files import problems_of
 
 IN, OUT = ".adapter.a", ".adapter.b"
+# The matrices of a block by the value of --lora-targets.
+TARGETS = {"all": "attn|mlp", "attention": "attn", "mlp": "mlp"}
+BLOCK_MATRIX = re.compile(r"gpt\.h\.\d+\.(attn|mlp)\.\w+\.weight")
 
 
 class LoraSettings(BaseModel, frozen=True):
@@ -143,3 +152,40 @@ def resized(a: Tensor, b: Tensor, rank: int, factor: float) -> tuple[Tensor, Ten
     kept = min(rank, len(values))
     new_a, new_b = columns @ left[:, :kept], factor * values[:kept, None] * right[:kept]
     return new_a.float(), new_b.float()
+
+
+def is_block_matrix(name: str) -> bool:
+    """Return whether a weight is a matrix of a block; with LoRA these are kept in the type of the forward."""
+    return BLOCK_MATRIX.fullmatch(name) is not None
+
+
+def add_adapters(
+    model: nn.Module,
+    settings: LoraSettings,
+    seed_of: Callable[[str], int],
+    saved: Mapping[str, Tensor],
+    saved_scale: float,
+) -> None:
+    """Add adapters to the blocks of `model`, on the devices of their matrices.
+
+    Args:
+        seed_of: returns the seed of the fresh adapter of a layer, by its name.
+        saved: adapters of a checkpoint by name; one of another rank or scale is replaced by the nearest that
+            `resized` finds, and continued by fresh columns.
+        saved_scale: alpha / rank of the checkpoint.
+    """
+    target = re.compile(rf"gpt\.h\.\d+\.({TARGETS[settings.targets]})\.\w+")
+    for name, module in list(model.named_modules()):
+        if not (isinstance(module, InOutLinear) and target.fullmatch(name)):
+            continue
+        num_in, num_out = module.weight.shape
+        generator = torch.Generator().manual_seed(seed_of(name))
+        a = torch.randn(num_in, settings.rank, generator=generator) / math.sqrt(num_in)
+        b = torch.zeros(settings.rank, num_out)
+        if name + IN in saved:
+            saved_a, saved_b, factor = saved[name + IN], saved[name + OUT], saved_scale / settings.scale
+            if saved_a.shape != a.shape or factor != 1.0:
+                saved_a, saved_b = resized(saved_a, saved_b, settings.rank, factor)
+            rank = saved_a.shape[1]
+            a[:, :rank], b[:rank] = saved_a, saved_b
+        module.adapter = Adapter(a, b, settings.scale).to(module.weight.device)

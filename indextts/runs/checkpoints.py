@@ -20,6 +20,7 @@ from typing import Any
 
 from indextts.errors import UserError, disk_errors
 from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
+from indextts.system.files import first_free
 
 TRASH = "trash"
 
@@ -263,9 +264,6 @@ def _folder_for(trash: Path, stem: str) -> Path:
     """Create a new folder in the trash for a checkpoint."""
     trash.mkdir(exist_ok=True)
     wanted = trash / f"{time.strftime('%Y%m%d_%H%M%S')}_{stem}"
-    folder, number = wanted, 1
-    while folder.exists():
-        number += 1
-        folder = wanted.with_name(f"{wanted.name}_{number}")
+    folder = first_free(lambda n: wanted if n == 1 else wanted.with_name(f"{wanted.name}_{n}"))
     folder.mkdir()
     return folder

@@ -39,7 +39,7 @@ from indextts.runs.directory import (
     verify_checkpoint,
 )
 from indextts.system.digest import file_digest
-from indextts.system.files import link_or_copy, read_object, sync, write_bytes
+from indextts.system.files import first_free, link_or_copy, read_object, sync, write_bytes
 from indextts.system.processes import Process, is_alive, this_process
 
 logger = logging.getLogger(__name__)
@@ -368,11 +368,7 @@ def _finish_step_aside(moved: Path) -> None:
 
 def _rename_foreign(path: Path, problem: str) -> None:
     """Rename a checkpoint that this program did not write, or cannot read; it is never replaced."""
-    number = 1
-    renamed = path.with_name(f"{path.stem}.foreign.pth")
-    while renamed.exists():
-        number += 1
-        renamed = path.with_name(f"{path.stem}.foreign{number}.pth")
+    renamed = first_free(lambda n: path.with_name(f"{path.stem}.foreign{n if n > 1 else ''}.pth"))
     path.replace(renamed)
     logger.info("%s renamed to %s: %s", path.name, renamed.name, problem)
 

@@ -9,8 +9,9 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +103,11 @@ def file_stamp(path: Path) -> FileStamp:
     """
     status = path.stat()
     return FileStamp(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def first_free(path_of: Callable[[int], Path]) -> Path:
+    """Return the first of the paths for 1, 2, 3 ... that does not exist."""
+    return next(path for number in count(1) if not (path := path_of(number)).exists())
 
 
 def count_lines(path: Path) -> int:

@@ -75,8 +75,9 @@ def checkpoint_facts(
             f"{ADVICE}",
             RESUME_REFUSED,
         )
-    shapes: dict[str, Shape] | None = None
-    misfit = ""
+    languages, shapes, misfit = None, None, ""
+    if meta is not None and "languages" in content["state"]:  # not in an older checkpoint
+        languages = frozenset(content["state"]["languages"])
     try:
         moments = named_moments(content, layout)
         shapes = {name: tuple(state["exp_avg"].shape) for name, state in moments.items()}
@@ -94,7 +95,7 @@ def checkpoint_facts(
         has_scaler=bool(content.get("scaler")),
         learning_rate=_learning_rate(content),
         codebook=_codebook(content),
-        languages=None if meta is None else _languages(content["state"]),
+        languages=languages,
     )
 
 
@@ -128,11 +129,6 @@ def _codebook(content: Mapping[str, Any]) -> str | None:
     if identity is None or content["state"]["codes"].get("backend") == IMPORTED:
         return None
     return codebook_identity(identity)
-
-
-def _languages(state: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the languages of all parts of the run; None in an older checkpoint."""
-    return frozenset(state["languages"]) if "languages" in state else None
 
 
 def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[str, dict[str, Tensor]]:

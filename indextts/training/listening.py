@@ -45,9 +45,8 @@ from indextts.features.published_files import find_published
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.speech.evaluation.evaluate import RECORDING_RATE_HZ
-from indextts.speech.evaluation.groups import groups_of
 from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText, fault, has_loops
-from indextts.speech.evaluation.report import Clip, summarize
+from indextts.speech.evaluation.report import Clip, groups_of, summarize
 from indextts.speech.synthesis.acoustic import CAMPPLUS, AcousticModel, find_backend, find_files
 from indextts.speech.synthesis.renderer import BuiltinRenderer, Reference, Renderer, Segment
 from indextts.speech.synthesis.segments import Line, VoicePrompt, generate_segments

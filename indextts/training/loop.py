@@ -6,9 +6,8 @@ One iteration of `train_steps`:
 
     train_step: `forward_backward` -> sum of gradients over ranks -> `clip_and_step`
 
-`decide` (decision.py) is pure; best.py notes what validations and listenings find; memory fallback and the
-sum over ranks are in gradients.py; start.py sets up a run from the base, resume.py from a checkpoint;
-groups.py loads the micro-batches of each step.
+`decide` is in decision.py; memory fallback and the sum over ranks are in gradients.py; start.py sets up a run
+from the base, resume.py from a checkpoint; groups.py loads the micro-batches of each step.
 """
 
 import logging
@@ -31,9 +30,14 @@ from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
 from indextts.training.batches import Batch, MicroBatch, perturbed
-from indextts.training.best import listen_now, validate_now
 from indextts.training.compiling import compile_blocks
-from indextts.training.decision import Signals, decide, has_run_out_of_patience
+from indextts.training.decision import (
+    Signals,
+    decide,
+    has_run_out_of_patience,
+    listen_now,
+    validate_now,
+)
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
 from indextts.training.distributed.sharding import all_reduce_losses
 from indextts.training.distributed.sync import (

@@ -11,9 +11,17 @@ import torch
 from torch import Tensor
 
 from indextts.models.checkpoint import read_weights
-from indextts.models.gpt.lora import is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.lora import IN, OUT, LoraSettings, adapters_in, lora_record, merge, with_rows
+from indextts.models.lora import (
+    IN,
+    OUT,
+    LoraSettings,
+    adapters_in,
+    is_block_matrix,
+    lora_record,
+    merge,
+    with_rows,
+)
 from indextts.runs.directory import FileIdentity
 from indextts.runs.lora_base import find_base
 from indextts.training.optim import TrainedParameters

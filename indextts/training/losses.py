@@ -131,41 +131,31 @@ def packed_sums(
 ) -> LossSums:
     """Return the sums of a packed batch; text tokens from `first_new_token` on are new."""
     text_states, mel_states = packed_states(model, batch, backend)
-    text = head_loss(text_states, model.text_head, batch.text_targets)
-    mel = head_loss(mel_states, model.mel_head, batch.mel_targets)
+    text_nats, of_positions, _ = head_loss(text_states, model.text_head, batch.text_targets)
+    mel_nats, _, is_hit = head_loss(mel_states, model.mel_head, batch.mel_targets)
     is_new = batch.text_targets >= first_new_token
 
     def count(number: int) -> Tensor:
         return torch.full((), number, device=is_new.device)  # not copied from the host: that would wait
 
     return LossSums(
-        text_nats=text.nats,
+        text_nats=text_nats,
         text_tokens=count(batch.num_text),
-        mel_nats=mel.nats,
+        mel_nats=mel_nats,
         mel_tokens=count(batch.num_mel),
-        mel_hits=mel.is_hit.sum(),
-        new_text_nats=text.position_nats.where(is_new, 0.0).sum(),
+        mel_hits=is_hit.sum(),
+        new_text_nats=of_positions.where(is_new, 0.0).sum(),
         new_text_tokens=is_new.sum(),
     )
 
 
-@dataclass(frozen=True)
-class HeadLoss:
-    """Loss of one head over packed positions.
+def head_loss(states: Tensor, head: nn.Linear, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the loss of `head` on `states` (P, D) and `targets` (P,); products use the autocast type.
 
-    Attributes:
-        nats: sum of the cross-entropy over all positions, float32, with a gradient.
-        position_nats: (P,), float32, without a gradient.
-        is_hit: (P,), True where the logit of the target was the highest.
+    Returns:
+        The sum of the cross-entropy, float32, with a gradient; that of each position, (P,), without one; and
+        (P,), True where the logit of the target was the highest.
     """
-
-    nats: Tensor
-    position_nats: Tensor
-    is_hit: Tensor
-
-
-def head_loss(states: Tensor, head: nn.Linear, targets: Tensor) -> HeadLoss:
-    """Return the loss of `head` on `states` (P, D) and `targets` (P,); products use the autocast type."""
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
     rows = max(MIN_ROWS, CHUNK_BYTES.get(kind, CHUNK_BYTES["cpu"]) // (4 * head.out_features))
@@ -174,7 +164,7 @@ def head_loss(states: Tensor, head: nn.Linear, targets: Tensor) -> HeadLoss:
         nats, position_nats, is_hit = _HeadLoss.apply(  # type: ignore[no-untyped-call]
             states, head.weight, head.bias, targets, rows, dtype, torch.is_grad_enabled()
         )
-    return HeadLoss(nats, position_nats, is_hit)
+    return nats, position_nats, is_hit
 
 
 def padded_sums(output: GPTOutput, first_new_token: int) -> LossSums:

@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
 from indextts.runs.health.checks import MAX_WAIT_SHARE
+from indextts.system.files import first_free
 from indextts.system.processes import read_stat
 from indextts.training.losses import LossMeans
 from indextts.training.tracking import Tracker
@@ -323,8 +324,4 @@ def _new_log_folder(logs: Path) -> Path:
     The number tells processes of the same second apart, as when daylight saving time ends.
     """
     name = f"run_{datetime.now():%Y%m%d_%H%M%S}"
-    folder, number = logs / name, 1
-    while folder.exists():
-        number += 1
-        folder = logs / f"{name}_{number}"
-    return folder
+    return first_free(lambda n: logs / (name if n == 1 else f"{name}_{n}"))

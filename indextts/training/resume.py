@@ -16,9 +16,8 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import embedded_meta, read_file, recover_meta
 from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.lora import add_adapters
 from indextts.models.gpt.weights import empty_model
-from indextts.models.lora import LoraSettings
+from indextts.models.lora import LoraSettings, add_adapters
 from indextts.models.weight_names import published_names
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.directory import checkpoints, identify
@@ -47,7 +46,6 @@ from indextts.training.start import (
     base_size_of,
     language_table,
     languages_of,
-    log_language_rows,
     new_languages_of,
     plan_new_run,
     row_mover,
@@ -114,11 +112,9 @@ def resume(inputs: Inputs, path: Path) -> Run:
     averaged = SavedAverage.of(opened.content) if plan.average in ("continues", "moves") else None
     added, like = plan.added_languages, command.language_row_init
     if added:
-        table = language_table(weights, added, like)
-        log_language_rows(weights, table, added, like)
-        weights = {**weights, **table}
+        weights = {**weights, **language_table(weights, added, like)}
         if averaged is not None:
-            averaged_table = language_table(averaged.weights, added, like)
+            averaged_table = language_table(averaged.weights, added, like, is_logged=False)
             averaged = replace(averaged, weights={**averaged.weights, **averaged_table})
     state = TrainState(languages=languages_of(inputs) | (facts.languages or set()))
     is_auto = command.resume == "auto"

@@ -20,10 +20,9 @@ from indextts.data.encoding import encoders_identity
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.models.checkpoint import TEXT_TABLES, move_text_rows, read_weights, table_rows, text_rows
 from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, load_model
-from indextts.models.lora import IN, LoraSettings
+from indextts.models.lora import IN, LoraSettings, add_adapters, is_block_matrix
 from indextts.models.weight_names import LANGUAGE_ROWS
 from indextts.runs.directory import FileIdentity, identify
 from indextts.runs.lora_base import keep_base
@@ -85,7 +84,6 @@ def start_from_base(inputs: Inputs) -> Run:
         weights = read_weights(path)  # the bytes that stay, if the other run has just replaced the file
     languages = new_languages_of(inputs)
     table = language_table(weights, languages, command.language_row_init)
-    log_language_rows(weights, table, languages, command.language_row_init)
     state = TrainState(languages=languages_of(inputs))
     move = row_mover(inputs, move_rows(base, inputs.tokenizer.vocabulary), base_size, state.part)
     weights = move({**weights, **table})
@@ -211,7 +209,7 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
 
 
 def language_table(
-    weights: Mapping[str, Tensor], new_languages: Mapping[str, int], source: str
+    weights: Mapping[str, Tensor], new_languages: Mapping[str, int], source: str, *, is_logged: bool = True
 ) -> dict[str, Tensor]:
     """Return the table of languages with the rows of new ones as copies of that of `source`; by its name.
 
@@ -220,24 +218,18 @@ def language_table(
     """
     if not new_languages or source == OWN_ROW:
         return {}
-    table = weights[LANGUAGE_ROWS].clone()
-    table[list(new_languages.values())] = weights[LANGUAGE_ROWS][language_row(source)]
-    return {LANGUAGE_ROWS: table}
-
-
-def log_language_rows(
-    before: Mapping[str, Tensor], now: Mapping[str, Tensor], new_languages: Mapping[str, int], source: str
-) -> None:
-    """Log the result of `language_table`."""
-    for code, row in new_languages.items() if now else ():
+    published, table = weights[LANGUAGE_ROWS], weights[LANGUAGE_ROWS].clone()
+    table[list(new_languages.values())] = published[language_row(source)]
+    for code, row in new_languages.items() if is_logged else ():
         logger.info(
             "The language row of %s (%d) starts as a copy of %s: norm %.2f, published norm %.2f",
             code,
             row,
             source,
-            now[LANGUAGE_ROWS][row].float().norm().item(),
-            before[LANGUAGE_ROWS][row].float().norm().item(),
+            table[row].float().norm().item(),
+            published[row].float().norm().item(),
         )
+    return {LANGUAGE_ROWS: table}
 
 
 def languages_of(inputs: Inputs) -> set[str]:

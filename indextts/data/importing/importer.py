@@ -69,7 +69,7 @@ from indextts.errors import UserError
 from indextts.features.voice_encoder import load_campplus_encoder
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
-from indextts.system.locks import locked_folder
+from indextts.system.disk import locked_folder
 from indextts.text.languages import find_language
 from indextts.text.transcript_marks import Mark, clean_transcript
 

@@ -46,8 +46,8 @@ from indextts.data.transcribing.cutting import (
 from indextts.errors import UserError, disk_errors
 from indextts.features.recognizers.first_transcripts import NUM_FIRST, counts, require_language
 from indextts.system.amounts import counted, shown_duration
+from indextts.system.disk import locked_folder
 from indextts.system.files import write_json
-from indextts.system.locks import locked_folder
 from indextts.text.languages import find_language
 
 if TYPE_CHECKING:  # it imports torch

@@ -142,10 +142,10 @@ class PositionAwareAttention(nn.Module):
         Returns:
             (B, P, Q).
         """
-        q = self._by_head(self.linear_q(x))  # (B, A, P, d)
-        k = self._by_head(self.linear_k(x))  # (B, A, P, d)
-        v = self._by_head(self.linear_v(x))  # (B, A, P, d)
-        p = self._by_head(self.linear_pos(positions)[None])  # (1, A, P, d)
+        q = _by_head(self.linear_q(x), self.heads)  # (B, A, P, d)
+        k = _by_head(self.linear_k(x), self.heads)  # (B, A, P, d)
+        v = _by_head(self.linear_v(x), self.heads)  # (B, A, P, d)
+        p = _by_head(self.linear_pos(positions)[None], self.heads)  # (1, A, P, d)
         content = (q + self.pos_bias_u[:, None]) @ k.transpose(2, 3)  # (B, A, P, P)
         position = (q + self.pos_bias_v[:, None]) @ p.transpose(2, 3)  # (B, A, P, P)
         scores = (content + position) / math.sqrt(q.shape[-1])
@@ -155,9 +155,6 @@ class PositionAwareAttention(nn.Module):
         attended = weights.masked_fill(hidden, 0.0) @ v  # (B, A, P, d)
         out: Tensor = self.linear_out(attended.transpose(1, 2).flatten(2))
         return out
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class ConvolutionModule(nn.Module):
@@ -263,17 +260,14 @@ class LatentAttention(nn.Module):
 
     def forward(self, latents: Tensor, context: Tensor, mask: Tensor) -> Tensor:
         """Attend from `latents` (B, K, R) to themselves and `context` (B, P, R), with `mask` (B, K+P)."""
-        q = self._by_head(self.to_q(latents))  # (B, A, K, h)
+        q = _by_head(self.to_q(latents), self.heads)  # (B, A, K, h)
         kv = self.to_kv(torch.cat([latents, context], dim=1))  # (B, K+P, 2*A*h)
         k, v = kv.chunk(2, dim=2)
         read = F.scaled_dot_product_attention(
-            q, self._by_head(k), self._by_head(v), attn_mask=mask[:, None, None, :]
+            q, _by_head(k, self.heads), _by_head(v, self.heads), attn_mask=mask[:, None, None, :]
         )  # (B, A, K, h)
         out: Tensor = self.to_out(read.transpose(1, 2).flatten(2))
         return out
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class GatedGELU(nn.Module):
@@ -295,3 +289,8 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `x` (..., R)."""
         return F.normalize(x, dim=-1, eps=1e-12) * math.sqrt(x.shape[-1]) * self.gamma
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """Return `x` (B, T, width) by head: (B, heads, T, width / heads)."""
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)

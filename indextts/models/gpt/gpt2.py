@@ -14,7 +14,6 @@ Both draw from torch's default generator, so `torch.manual_seed` makes them repr
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,7 +43,8 @@ class GPT2(nn.Module):
         super().__init__()
         self.dropout = dropout
         self.recompute = False
-        self._graph: CompiledGraph | None = None
+        self._compiled: Callable[[Tensor, Attend], Tensor] | None = None
+        self._compiled_length = 0  # of the sequences; 0 for any
         self.h = nn.ModuleList(Block(dim, heads, dropout) for _ in range(layers))
         self.ln_f = nn.LayerNorm(dim)
 
@@ -65,21 +65,21 @@ class GPT2(nn.Module):
         Args:
             num_positions: length of the packed sequences that use the graph; with 0, they have any length.
         """
-        states = torch.compile(self.forward, fullgraph=True, dynamic=True, backend=backend)
-        self._graph = CompiledGraph(states, num_positions)
+        self._compiled = torch.compile(self.forward, fullgraph=True, dynamic=True, backend=backend)
+        self._compiled_length = num_positions
 
     def do_not_compile(self) -> None:
         """Undo `compile_blocks`."""
-        self._graph = None
+        self._compiled = None
 
     def graph_length(self, num_positions: int) -> int | None:
         """Return the length to which to pad a packed sequence for the compiled graph; None to do without it.
 
         A sequence that would fill at most half of the graph's length does without.
         """
-        if self._graph is None or not (self.training and torch.is_grad_enabled()):
+        if self._compiled is None or not (self.training and torch.is_grad_enabled()):
             return None
-        length = self._graph.num_positions or num_positions
+        length = self._compiled_length or num_positions
         return length if length // 2 < num_positions <= length else None
 
     def compiled_states(self, x: Tensor, attend: Attend) -> Tensor:
@@ -89,18 +89,10 @@ class GPT2(nn.Module):
             x: (T, D), of a length from `graph_length`.
             attend: calls one operator, see `AttentionBackend.can_compile`.
         """
-        assert self._graph is not None
-        if self._graph.num_positions:
+        assert self._compiled is not None
+        if self._compiled_length:
             torch._dynamo.mark_static(x)
-        return self._graph.states(x, attend)
-
-
-@dataclass(frozen=True)
-class CompiledGraph:
-    """The compiled `GPT2.forward`, and the length of the sequences for which it is; 0 for any length."""
-
-    states: Callable[[Tensor, Attend], Tensor]
-    num_positions: int
+        return self._compiled(x, attend)
 
 
 class Block(nn.Module):
@@ -156,7 +148,7 @@ class InOutLinear(nn.Module):
     """A linear layer whose weight is stored (in, out), transposed compared with `nn.Linear`.
 
     Attributes:
-        adapter: added to the output; None except in a LoRA run (`indextts.models.gpt.lora`).
+        adapter: added to the output; None except in a LoRA run (`indextts.models.lora`).
     """
 
     def __init__(self, in_dim: int, out_dim: int) -> None:

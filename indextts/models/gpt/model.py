@@ -236,18 +236,10 @@ class UnifiedVoice(nn.Module):
         self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
     ) -> Tensor:
         """Return the emotion vector (B, D); arguments as for `conditioning`."""
-        emo_vec: Tensor = self.emo_layer(
-            self.emovec_layer(self.raw_emotion(features, lengths, isolate_padding))
-        )
-        return emo_vec
-
-    def raw_emotion(
-        self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
-    ) -> Tensor:
-        """Return the emotion before its two linear layers: (B, `emo_perceiver_dim`)."""
         states = self.emo_conditioning_encoder(features, lengths, isolate_padding)
-        latents: Tensor = self.emo_perceiver_encoder(*states)
-        return latents.squeeze(1)
+        latents = self.emo_perceiver_encoder(*states).squeeze(1)  # (B, `emo_perceiver_dim`)
+        emo_vec: Tensor = self.emo_layer(self.emovec_layer(latents))
+        return emo_vec
 
     def frame_text(self, ids: Tensor, lengths: Tensor) -> FramedTokens:
         """Return inputs, targets and mask of the text `ids` (B, N) with `lengths` (B,)."""

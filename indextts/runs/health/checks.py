@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from indextts.runs.health.losses import jump_at_resume, language_forgotten, plateau, validation_rising
-from indextts.runs.health.observed import Finding, Level, Line, Observed, read_observed
+from indextts.runs.health.observed import Finding, Level, Line, Observed, found, read_observed
 
 ADDITIONAL = 2  # checkpoints besides those to keep: the one being written, and the best one
 
@@ -32,17 +32,10 @@ def disk_filling(run: Observed) -> Finding | None:
     if run.free_bytes >= number * run.checkpoint_bytes:
         return None
     is_full = run.free_bytes < run.checkpoint_bytes
-    return Finding(
-        "disk",
-        "problem" if is_full else "warning",
-        {
-            "free_gb": run.free_bytes / 1e9,
-            "each_gb": run.checkpoint_bytes / 1e9,
-            "number": number,
-            "keep": keep,
-        },
-        what="health.disk_full" if is_full else "health.disk_filling",
-    )
+    level: Level = "problem" if is_full else "warning"
+    what = "health.disk_full" if is_full else "health.disk_filling"
+    free_gb, each_gb = run.free_bytes / 1e9, run.checkpoint_bytes / 1e9
+    return found("disk", level, what, free_gb=free_gb, each_gb=each_gb, number=number, keep=keep)
 
 
 def saves_failing(run: Observed) -> Finding | None:
@@ -50,7 +43,7 @@ def saves_failing(run: Observed) -> Finding | None:
     failed = run.of_kind("failed_save")
     if not failed or failed[-1]["time"] < run.saved_time:
         return None
-    return Finding("saves", "problem", {"number": failed[-1]["failures"], "step": failed[-1]["step"]})
+    return found("saves", "problem", number=failed[-1]["failures"], step=failed[-1]["step"])
 
 
 # ---- text rows: frozen rows stay, new rows change, the tokenizer knows the texts
@@ -62,15 +55,9 @@ def base_rows_changed(run: Observed) -> Finding | None:
     changed = next((line for line in facts if line["base_rows"] != facts[0]["base_rows"]), None)
     if changed is None:
         return None
-    return Finding(
-        "base_rows",
-        "problem",
-        {
-            "before": facts[0]["base_rows"],
-            "first": facts[0]["step"],
-            "after": changed["base_rows"],
-            "step": changed["step"],
-        },
+    before, after = facts[0]["base_rows"], changed["base_rows"]
+    return found(
+        "base_rows", "problem", before=before, first=facts[0]["step"], after=after, step=changed["step"]
     )
 
 
@@ -88,9 +75,7 @@ def new_rows_unchanged(run: Observed) -> Finding | None:
     moved = facts[-1]["new_rows_moved_lately"]
     if last - first < MIN_STEPS or moved >= MIN_CHANGE * allowed:
         return None
-    return Finding(
-        "new_rows", "problem", {"first": first, "moved": moved, "steps": last - first, "allowed": allowed}
-    )
+    return found("new_rows", "problem", first=first, moved=moved, steps=last - first, allowed=allowed)
 
 
 def unknown_pieces(run: Observed) -> Finding | None:
@@ -100,7 +85,7 @@ def unknown_pieces(run: Observed) -> Finding | None:
     if share <= MANY_UNKNOWN:
         return None
     level: Level = "problem" if share > TOO_MANY_UNKNOWN else "warning"
-    return Finding("unknown", level, {"percent": 100 * share})
+    return found("unknown", level, percent=100 * share)
 
 
 def _sum_of_rates(run: Observed, process: list[Line], first: int, last: int) -> float:
@@ -125,9 +110,7 @@ def gradients_exploding(run: Observed) -> Finding | None:
     now = median(norm for _, norm in norms[-NUM_RECENT:])
     if now <= EXPLODED * before:
         return None
-    return Finding(
-        "gradients", "problem", {"number": NUM_RECENT, "step": norms[-1][0], "now": now, "before": before}
-    )
+    return found("gradients", "problem", number=NUM_RECENT, step=norms[-1][0], now=now, before=before)
 
 
 def steps_skipped(run: Observed) -> Finding | None:
@@ -143,8 +126,7 @@ def steps_skipped(run: Observed) -> Finding | None:
     if skipped <= usual:
         return None
     level: Level = "problem" if skipped > MANY_SKIPPED * steps else "warning"
-    values: dict[str, int | float | str] = {"skipped": skipped, "steps": steps, "first": start["step"]}
-    return Finding("skipped", level, values)
+    return found("skipped", level, skipped=skipped, steps=steps, first=start["step"])
 
 
 def gpu_waiting(run: Observed) -> Finding | None:
@@ -155,16 +137,8 @@ def gpu_waiting(run: Observed) -> Finding | None:
     share = median(line["data_wait"] for line in waits[-NUM_RECENT:])
     if share <= MAX_WAIT_SHARE:
         return None
-    return Finding(
-        "data_wait",
-        "warning",
-        {
-            "percent": 100 * share,
-            "number": NUM_RECENT,
-            "step": waits[-1]["step"],
-            "workers": run.settings.get("num_workers", "?"),
-        },
-    )
+    step, workers = waits[-1]["step"], run.settings.get("num_workers", "?")
+    return found("data_wait", "warning", percent=100 * share, number=NUM_RECENT, step=step, workers=workers)
 
 
 CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
@@ -190,5 +164,5 @@ def check_health(run_dir: Path, lines: Sequence[Line] | None = None) -> list[Fin
         lines: the lines of its metrics.jsonl, if they are already read.
     """
     run = read_observed(run_dir, lines)
-    found = [finding for check in CHECKS if (finding := check(run)) is not None]
-    return sorted(found, key=lambda finding: finding.level != "problem")
+    findings = [finding for check in CHECKS if (finding := check(run)) is not None]
+    return sorted(findings, key=lambda finding: finding.level != "problem")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from indextts.runs.health.observed import Finding, Observed
+from indextts.runs.health.observed import Finding, Observed, found
 
 Curve = Sequence[tuple[int, float]]
 
@@ -49,20 +49,18 @@ def plateau(run: Observed) -> Finding | None:
         is_all_flat = len(text) >= MIN_LINES and _is_flat(text)
         before, after = _ends_of_line(window)
         text_before, text_after = _ends_of_line(text) if len(text) > 1 else (math.nan, math.nan)
-        return Finding(
+        return found(
             "plateau",
             "problem" if is_all_flat else "warning",
-            {
-                "steps": window[-1][0] - window[0][0],
-                "first": window[0][0],
-                "last": window[-1][0],
-                "before": before,
-                "after": after,
-                "num_lines": len(window),
-                "text_before": text_before,
-                "text_after": text_after,
-            },
-            what="health.plateau" if is_all_flat else "health.plateau_of_speech",
+            "health.plateau" if is_all_flat else "health.plateau_of_speech",
+            steps=window[-1][0] - window[0][0],
+            first=window[0][0],
+            last=window[-1][0],
+            before=before,
+            after=after,
+            num_lines=len(window),
+            text_before=text_before,
+            text_after=text_after,
         )
     return None
 
@@ -77,16 +75,9 @@ def validation_rising(run: Observed) -> Finding | None:
     lowest = curve[best][1]
     if len(last) < NUM_RISEN or min(value for _, value in last) <= lowest * (1 + RISE):
         return None
-    return Finding(
-        "validation_rising",
-        "warning",
-        {
-            "best": lowest,
-            "best_step": curve[best][0],
-            "number": NUM_RISEN,
-            "now": float(np.mean([value for _, value in last])),
-            "step": last[-1][0],
-        },
+    now, best_step, step = float(np.mean([value for _, value in last])), curve[best][0], last[-1][0]
+    return found(
+        "validation_rising", "warning", best=lowest, best_step=best_step, number=NUM_RISEN, now=now, step=step
     )
 
 
@@ -105,18 +96,8 @@ def language_forgotten(run: Observed) -> Finding | None:
     if not code or rises[code] <= FORGOTTEN:
         return None
     (first_step, first), (step, now) = curves[code][0], curves[code][-1]
-    return Finding(
-        "language_forgotten",
-        "warning",
-        {
-            "language": code,
-            "before": first,
-            "first_step": first_step,
-            "now": now,
-            "step": step,
-            "percent": 100 * rises[code],
-        },
-    )
+    rise = {"first_step": first_step, "before": first, "step": step, "now": now}
+    return found("language_forgotten", "warning", language=code, percent=100 * rises[code], **rise)
 
 
 def jump_at_resume(run: Observed) -> Finding | None:
@@ -124,9 +105,9 @@ def jump_at_resume(run: Observed) -> Finding | None:
     steps = sorted({line["step"] for line in run.of_kind("start") if line["step"] > 0}, reverse=True)
     for step in steps:
         for loss in ("mel_loss", "text_loss"):
-            found = _jump(run.curve("train", loss), step, loss)
-            if found is not None:
-                return found
+            finding = _jump(run.curve("train", loss), step, loss)
+            if finding is not None:
+                return finding
     return None
 
 
@@ -141,14 +122,7 @@ def _jump(curve: Curve, step: int, loss: str) -> Finding | None:
     threshold = 3 * noise * math.sqrt(1 / len(before) + 1 / len(after))
     if now - level <= max(JUMP * level, threshold) or float(np.mean(later[-NUM_AROUND:])) <= level:
         return None
-    values: dict[str, int | float | str] = {
-        "step": step,
-        "loss": loss,
-        "before": level,
-        "after": now,
-        "noise": noise,
-    }
-    return Finding("resume_jump", "warning", values)
+    return found("resume_jump", "warning", step=step, loss=loss, before=level, after=now, noise=noise)
 
 
 def _while_learning(run: Observed, curve: Curve) -> Curve:

@@ -127,3 +127,8 @@ class Finding:
 
     def __str__(self) -> str:
         return " ".join(map(str, self.texts))
+
+
+def found(check: str, level: Level, what: str = "", /, **values: int | float | str) -> Finding:
+    """Return a finding with these values."""
+    return Finding(check, level, values, what)

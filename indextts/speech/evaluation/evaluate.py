@@ -39,7 +39,6 @@ from indextts.errors import UserError, disk_errors
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.recognizers.first_transcripts import NUM_FIRST, require_language
 from indextts.speech.evaluation.differences import MIN_SENTENCES, differences, rising_length
-from indextts.speech.evaluation.groups import ALL, groups_of
 from indextts.speech.evaluation.judge import Judge, SpokenText, has_loops, load_judge
 from indextts.speech.evaluation.minimal_pairs import (
     FOLDER,
@@ -49,7 +48,15 @@ from indextts.speech.evaluation.minimal_pairs import (
     speak_pairs,
     write_sheet,
 )
-from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, pace_range, summarize
+from indextts.speech.evaluation.report import (
+    ALL,
+    Clip,
+    draw_scores,
+    groups_of,
+    markdown_report,
+    pace_range,
+    summarize,
+)
 from indextts.speech.evaluation.scores import DIFFERENCES_NAME, GROUPS_NAME, RECORDINGS, SUMMARY_NAME, Row
 from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Renderer

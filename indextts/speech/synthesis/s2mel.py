@@ -65,14 +65,6 @@ class SolverSettings:
     duration_factor: float = 1.0
 
 
-@dataclass(frozen=True)
-class MelLengths:
-    """Frames of the rows of a batch: of the `prompt`, and of prompt and generated mel together (`all`)."""
-
-    prompt: list[int]
-    all: list[int]
-
-
 class FlowMatching(nn.Module):
     """The estimator and its solver."""
 
@@ -87,7 +79,7 @@ class FlowMatching(nn.Module):
         style: Tensor,
         noise: Tensor,
         settings: SolverSettings,
-        lengths: MelLengths | None = None,
+        lengths: Sequence[tuple[int, int]] | None = None,
     ) -> Tensor:
         """Return the mel (B, C, P + T), with zeros over the prompt.
 
@@ -96,11 +88,11 @@ class FlowMatching(nn.Module):
             prompt: (B, C, P), the mel of the prompt.
             style: (B, S).
             noise: (B, C, P + T), normal, before the temperature.
-            lengths: of the rows; None if all have the length of the batch.
+            lengths: frames of the prompt and of prompt and generated mel of each row; None if all have the
+                length of the batch.
         """
         num_rows, num_all = len(noise), noise.shape[2]
-        of_prompt = [prompt.shape[2]] * num_rows if lengths is None else lengths.prompt
-        of_all = [num_all] * num_rows if lengths is None else lengths.all
+        of_prompt, of_all = zip(*(lengths or [(prompt.shape[2], num_all)] * num_rows), strict=True)
         is_padded = min(of_all) < num_all
         frames, ends = (
             torch.arange(num_all, device=noise.device),
@@ -232,9 +224,8 @@ class S2Mel(nn.Module):
             torch.cat([target.prompt, self.stretched(target.content, target.num_frames)], dim=1)[0]
             for target in targets
         ]
-        lengths = MelLengths(
-            [target.prompt_mel.shape[2] for target in targets], [len(condition) for condition in conditions]
-        )
+        prompts = [target.prompt_mel.shape[2] for target in targets]
+        lengths = list(zip(prompts, map(len, conditions), strict=True))
         mel = self.cfm(
             pad_sequence(conditions, batch_first=True),
             _padded([target.prompt_mel[0] for target in targets]),
@@ -243,10 +234,7 @@ class S2Mel(nn.Module):
             settings,
             lengths,
         )
-        return [
-            mel[row : row + 1, :, first:last]
-            for row, (first, last) in enumerate(zip(lengths.prompt, lengths.all, strict=True))
-        ]
+        return [mel[row : row + 1, :, first:last] for row, (first, last) in enumerate(lengths)]
 
 
 def _padded(rows: Sequence[Tensor]) -> Tensor:

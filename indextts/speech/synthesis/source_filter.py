@@ -25,6 +25,7 @@ from torch import Tensor
 from indextts.features.backend import SAMPLE_RATE_HZ
 from indextts.features.builtin import SAMPLES_PER_FRAME, SpeechParameters
 from indextts.features.builtin_networks import ENVELOPE_BANDS
+from indextts.features.log_mel import mel_of
 
 FFT_SIZE = 1024
 NUM_BINS = FFT_SIZE // 2 + 1
@@ -108,11 +109,6 @@ def _minimum_phase(power: Tensor) -> Tensor:
     fold[1 : FFT_SIZE // 2] = 2
     phase = torch.fft.rfft(cepstrum * fold).imag
     return torch.polar(torch.ones_like(phase), phase)
-
-
-def mel_of(hertz: NDArray[np.float64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = 1127 * np.log1p(hertz / 700)
-    return found
 
 
 @cache

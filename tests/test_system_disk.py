@@ -4,12 +4,12 @@ import sys
 import pytest
 
 from indextts.errors import FOLDER_IN_USE, UserError
-from indextts.system.locks import locked_folder
+from indextts.system.disk import locked_folder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from indextts.system.locks import locked_folder
+from indextts.system.disk import locked_folder
 with locked_folder(Path(sys.argv[1]), in_use="no"):
     print("held", flush=True)
     time.sleep(60)
