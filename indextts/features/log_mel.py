@@ -20,6 +20,7 @@ evenly spaced, is linear up to 1 kHz (200/3 Hz per mel), then logarithmic (27 st
 """
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import soxr
@@ -107,7 +108,7 @@ def mel_of(frequencies_hz: NDArray[np.float64]) -> NDArray[np.float64]:
     return mels
 
 
-def _triangles(bins: NDArray[np.float64], corners: NDArray[np.float64]) -> NDArray[np.float64]:
+def _triangles(bins: NDArray[Any], corners: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return filters on `bins` (N,) that rise, peak at 1 and fall between `corners` (M + 2,): (M, N)."""
     left, peak, right = (corners[start : len(corners) - 2 + start, None] for start in range(3))  # (M, 1) each
     rising, falling = (bins - left) / (peak - left), (right - bins) / (right - peak)
@@ -128,5 +129,5 @@ def corners_hz(sample_rate_hz: int, num_bands: int) -> NDArray[np.float64]:
 def slaney_filters(sample_rate_hz: int, window: int, num_bands: int) -> NDArray[np.float64]:
     """Return triangular filters on Slaney's scale, with peaks of at most 1: (M, window/2 + 1)."""
     corners = corners_hz(sample_rate_hz, num_bands)
-    bins_hz: NDArray[np.float64] = np.fft.rfftfreq(window, 1 / sample_rate_hz)  # (window/2 + 1,)
+    bins_hz = np.fft.rfftfreq(window, 1 / sample_rate_hz)  # (window/2 + 1,)
     return _triangles(bins_hz, corners)
