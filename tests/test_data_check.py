@@ -64,19 +64,8 @@ def features_of(folder: Path, ids: str, num_codes: int = 50) -> Path:
 
 
 def pair(target: str, prompt: str, features: Path, speaker: str = "s", num_codes: int = 50) -> Pair:
-    return Pair(
-        f"{target}__{prompt}",
-        speaker,
-        prompt,
-        target,
-        TEXT,
-        num_codes,
-        1.0,
-        1.0,
-        features,
-        key(prompt),
-        key(target),
-    )
+    id, keys = f"{target}__{prompt}", (key(prompt), key(target))
+    return Pair(id, speaker, prompt, target, TEXT, num_codes, 1.0, 1.0, features, *keys)
 
 
 def test_a_good_manifest_has_facts_and_no_problems(tmp_path):

@@ -107,11 +107,8 @@ def rename(output_dir: Path, names: dict[str, str]) -> None:
 
 
 THREE_VOICES = {
-    "a1": "voice_001",
-    "a2": "voice_001",
-    "a3": "voice_001",
-    "b1": "voice_002",
-    "b2": "voice_002",
+    **dict.fromkeys(("a1", "a2", "a3"), "voice_001"),
+    **dict.fromkeys(("b1", "b2"), "voice_002"),
     "c1": "voice_003",
 }
 

@@ -257,11 +257,6 @@ def test_paths_of_other_machines_are_resolved_in_the_folder(tmp_path, form):
     assert (len(found), old.rejected) == (16, [])
 
 
-def test_a_folder_without_manifests_is_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"train_manifest\.jsonl nor val_manifest\.jsonl"):
-        read(tmp_path)
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Folder with base/, tokenizer.model, and processed_data/ of two speakers with 20 clips each."""

@@ -22,16 +22,7 @@ from tests.conftest import REPOSITORY
 
 RATE_HZ = 24_000
 LONGEST = ("demo_0055", "demo_0172", "demo_0177", "demo_0117", "demo_0210", "demo_0085", "demo_0163")
-FREE = (
-    "demo_0215",
-    "demo_0191",
-    "demo_0021",
-    "demo_0063",
-    "demo_0121",
-    "demo_0167",
-    "demo_0135",
-    "demo_0137",
-)
+FREE = tuple(f"demo_{number:04}" for number in (215, 191, 21, 63, 121, 167, 135, 137))
 TIGRINYA = "ሰላም ከመይ ኣለኻ ኣነ ጽቡቕ ኣለኹ የቐንየለይ"
 
 

@@ -219,11 +219,7 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
 
 
 def check_features(stored: Mapping[str, tuple[Path, str, int | None]], findings: Findings) -> None:
-    """Check utterances against their feature stores; reads and verifies every file of the stores.
-
-    Args:
-        stored: feature store, key, and number of codes in the line, if any, by id.
-    """
+    """Check utterances (store, key, number of codes if any, by id) against their stores, with every file."""
     stores = {}
     for path in sorted({features for features, _, _ in stored.values()}):
         try:

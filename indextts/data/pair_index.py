@@ -239,10 +239,7 @@ def _build(
 def tokenize(
     texts: Sequence[str], tokenizer: Tokenizer, should_stop: Callable[[], bool] = lambda: False
 ) -> Ragged:
-    """Return the token ids of texts.
-
-    Args:
-        should_stop: asked about twice a second.
+    """Return the token ids of texts; `should_stop` is asked about twice a second.
 
     Raises:
         UserError: a process was killed.

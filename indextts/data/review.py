@@ -73,11 +73,7 @@ class DecisionLog:
         self._stamp: FileStamp | None = None
 
     def refresh(self) -> None:
-        """Read the file if it changed. An incomplete last line was never acknowledged and does not count.
-
-        Raises:
-            UserError: a line is not a decision.
-        """
+        """Read the file if it changed, without an unacknowledged last line; a UserError for no decision."""
         stamp, content = None, b""
         try:
             stamp = file_stamp(self.path)

@@ -48,12 +48,7 @@ def add_results(
     result_of: Callable[[VoiceEncoder, NDArray[np.float32]], Any],
     num_workers: int = 0,
 ) -> None:
-    """Add a result for each recording that has none; null for one that cannot be read.
-
-    Args:
-        audio: the recordings, by the key of their result.
-        result_of: computes the result from the samples (S,).
-    """
+    """Add a result from the samples (S,) of each recording, by key, that has none; null if unreadable."""
     missing = {key: path for key, path in audio.items() if key not in results.known}
     if not missing:
         return

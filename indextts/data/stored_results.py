@@ -28,9 +28,6 @@ class StoredResults:
     Args:
         kept: returns what is kept of a result in `known`; all by default.
         folder_name: of the folder in `report_dir`; "" for none.
-
-    Raises:
-        UserError: the folder cannot be read or written.
     """
 
     def __init__(

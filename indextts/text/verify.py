@@ -102,15 +102,14 @@ def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Fi
     rebuild = "extend the tokenizer of the base with tools/extend_bpe.py"
     if base is not None:
         difference = first_difference(base, tokenizer)
-        if difference is None and (change := tokenizer.cutting_change(base)):
+        if difference is not None:
+            advice = f"the rows of the base would belong to other pieces: {rebuild}"
+            return Finding(subject, difference, "problem", advice)
+        if change := tokenizer.cutting_change(base):
             return Finding(
                 subject, change, "problem", f"texts of the base would be cut differently: {rebuild}"
             )
-        if difference is None:
-            return Finding(subject, f"all {base.size} of {base.path} unchanged")
-        return Finding(
-            subject, difference, "problem", f"the rows of the base would belong to other pieces: {rebuild}"
-        )
+        return Finding(subject, f"all {base.size} of {base.path} unchanged")
     if tokenizer.size < base_size:
         value = f"{tokenizer.size} pieces are fewer than the {base_size} of the base"
         return Finding(subject, value, "problem", rebuild)
@@ -209,19 +208,13 @@ def _uses_appended(found: TextMeasure, tokenizer: Tokenizer, base_size: int) -> 
     """Return whether the texts use appended pieces; nothing if the base has every letter of the language."""
     appended = tokenizer.appended_ids(base_size)
     percent = found.percent_of(appended)
+    vocabulary = f"extended vocabulary (ID >= {appended.start})"
     if percent > 0:
-        subject = f"Uses extended vocabulary (ID >= {appended.start})"
-        return [Finding(subject, f"{percent:.1f} % of the tokens")]
+        return [Finding(f"Uses {vocabulary}", f"{percent:.1f} % of the tokens")]
     if not appended and not found.num_unknown:
         return []
-    return [
-        Finding(
-            f"Does not use extended vocabulary (ID >= {appended.start})",
-            "the texts contain no appended piece",
-            "problem",
-            "check that --tokenizer is the extended tokenizer and that the texts are in its language",
-        )
-    ]
+    advice = "check that --tokenizer is the extended tokenizer and that the texts are in its language"
+    return [Finding(f"Does not use {vocabulary}", "the texts contain no appended piece", "problem", advice)]
 
 
 def _round_trip(found: TextMeasure) -> Finding:
@@ -237,16 +230,9 @@ def _round_trip(found: TextMeasure) -> Finding:
 def _advised(num_appended: int, advice: SizeAdvice | None) -> list[Finding]:
     if advice is None or num_appended <= 0:
         return []
-    objection = advice.objection(num_appended)
-    if objection:
-        return [
-            Finding(
-                "size",
-                objection,
-                "warning",
-                "run tools/extend_bpe.py without --target-size to use the advised size",
-            )
-        ]
+    if objection := advice.objection(num_appended):
+        smaller = "run tools/extend_bpe.py without --target-size to use the advised size"
+        return [Finding("size", objection, "warning", smaller)]
     return [Finding("size", f"{num_appended} appended pieces, close to the advice {advice.reason}")]
 
 

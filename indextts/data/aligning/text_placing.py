@@ -64,11 +64,7 @@ class Sentence:
 def read_sentences(
     path: Path, options: NormalizerOptions, keep: Sequence[str] = ()
 ) -> tuple[list[Sentence], list[Rejection]]:
-    """Return the sentences of a text file that have letters, and the lines that cannot be used.
-
-    Args:
-        keep: kinds of marks that stay (transcript_marks.py).
-    """
+    """Return the sentences of a text file that have letters, and the lines that cannot be used."""
     found: list[Sentence] = []
     rejections = []
     lines = list(text_lines(path))

@@ -135,11 +135,7 @@ class Journal:
 
 
 def read_journal(folder: Path) -> Journal:
-    """Return the journal of `folder`; an incomplete last line, left by a kill, does not count.
-
-    Raises:
-        UserError: the journal is corrupt, or there is a manifest without a journal.
-    """
+    """Return the journal of `folder` without a last line that a kill cut; a UserError if corrupt or lost."""
     journal = Journal(folder)
     path = folder / JOURNAL_NAME
     if not path.is_file():

@@ -86,13 +86,9 @@ class Recordings:
         self._is_unpacked = archives is None
 
     def find(self, named: str, folder: Path, folders: Sequence[Path] = ()) -> Found | Problem:
-        """Return the recording that a row of a file in `folder` names, or the problem.
+        """Return the recording that a row of a file in `folder` names, or the problem; `folders` come first.
 
-        Args:
-            folders: those of the layout, which come first.
-
-        Raises:
-            UserError: an archive of the source is corrupt or refused.
+        An archive of the source that is corrupt or refused is a UserError.
         """
         places = self._places(folder, folders)
         slashed = unquote(named[7:]) if named.startswith("file://") else named.replace("\\", "/")

@@ -253,11 +253,7 @@ def write_voices(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) 
 
 
 def read_rows(folder: Path) -> list[VoiceRow]:
-    """Return the lines of voices.csv with the current names of voices.json; none without groups.
-
-    Raises:
-        UserError: voices.json or voices.csv is invalid.
-    """
+    """Return the lines of voices.csv with current names, none without groups; a UserError if invalid."""
     record, names, path = read_record(folder), folder / RECORD_NAME, folder / TABLE_NAME
     if not path.is_file():
         return []

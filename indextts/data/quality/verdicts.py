@@ -21,9 +21,6 @@ def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
 
     Of clips with the same audio, the first without another hard flag is not flagged as a copy; if all have
     hard flags, the first clip is not.
-
-    Args:
-        fit: the comparison of the texts with what a recognizer heard.
     """
     # the level of the tones in the pauses, less what the speaker's median has above USUAL_TONES_DB
     usual_of = {name: statistics.median(each) for name, each in values_by_speaker(clips, "tones_db").items()}
