@@ -42,8 +42,8 @@ class SourceReader:
     def resolve(self, items: Sequence[Item]) -> list[Item]:
         """Return the rows with their recordings, keys, ids and languages, and the problems of others.
 
-        A recording that is not as named belongs to the rows that name it best, if these name it alike. An archive
-        of the source that is corrupt or refused is a UserError.
+        A recording that is not as named belongs to the rows that name it best, if these name it alike.
+        A corrupt or refused archive of the source is a UserError.
         """
         rows = [item if isinstance(item, Row) and not item.embedded else None for item in items]
         found = [self._find(row) if row is not None else None for row in rows]
