@@ -105,6 +105,7 @@ def fleurs(*, is_packed: bool) -> dict[str, Any]:
 
 
 AUDIOFOLDER_IN_A_FOLDER = {f"set/{name}": content for name, content in audiofolder_with_splits().items()}
+FACTS = {"speakers.csv": ["name,age,town", "almaz,30,Gondar", "bekele,40,Adama"]}
 OF_FLEURS = of(["100", "101", "102", "dev_100", "dev_101", "dev_102"])
 OF_SPLITS = of(["0", "1", "2", "train_0", "train_1", "train_2"])
 
@@ -165,6 +166,7 @@ def audio(numbers: Sequence[int], *, has_bytes: bool = True, has_path: bool = Tr
 
 
 PARQUET = {"audio": audio(range(6)), "transcription": TEXTS, "speaker_id": SPEAKERS, "gender": [0, 1] * 3}
+WITHOUT_BYTES = {"audio": audio(range(6), has_bytes=False), "sentence": TEXTS, "client_id": SPEAKERS}
 SHARDS = {  # as WAXAL has them, without paths and with an id
     f"data/ASR/amh/amh-train-0000{shard}-of-00003.parquet": {
         "id": NAMES[2 * shard : 2 * shard + 2],
@@ -212,6 +214,7 @@ BROKEN_ROWS = [
     "3,ደህና",
     "6,ሰላም",
 ]
+BROKEN_OBJECTS = [{"audio": "a.wav", "text": TEXTS[0]}, 3, {"audio": "a.wav", "text": ["x"]}]
 CODES = [*["broken_row"] * 3, "empty_text", *["missing_audio"] * 2, "duplicate"]
 OTHER_ENCODINGS = (
     "".join(f"{number}|ሰላም ለዓለም ዛሬ እንዴት ናችሁ\n" for number in range(4)).encode()
@@ -252,14 +255,7 @@ CASES = {
     "audiofolder csv": Case(table("metadata.csv", ",", "file_name,transcription", PATHS, TEXTS), of(NAMES)),
     "audiofolder jsonl": Case(json_lines("metadata.jsonl", file_name=PATHS, transcription=TEXTS), of(NAMES)),
     "audiofolder with splits": Case(audiofolder_with_splits(), OF_SPLITS, **BOTH),
-    "a table of facts above the splits": Case(
-        {
-            **audiofolder_with_splits(),
-            "speakers.csv": ["name,age,town", "almaz,30,Gondar", "bekele,40,Adama"],
-        },
-        OF_SPLITS,
-        **BOTH,
-    ),
+    "a table of facts above the splits": Case({**audiofolder_with_splits(), **FACTS}, OF_SPLITS, **BOTH),
     "Afrivoice": Case(afrivoice(), of(NAMES), **BOTH),
     "FLEURS": Case(fleurs(is_packed=False), OF_FLEURS),
     "FLEURS, tar.gz": Case(fleurs(is_packed=True), OF_FLEURS),
@@ -295,12 +291,7 @@ CASES = {
         **BOTH,
     ),
     "JSON array with broken objects": Case(
-        {
-            "a.wav": 0,
-            "x.json": json.dumps(
-                [{"audio": "a.wav", "text": TEXTS[0]}, 3, {"audio": "a.wav", "text": ["x"]}]
-            ),
-        },
+        {"a.wav": 0, "x.json": json.dumps(BROKEN_OBJECTS)},
         of("a"),
         source="x.json",
         rejected=[("x.json", None, "broken_row")] * 2,
@@ -336,16 +327,7 @@ CASES = {
     "parquet, splits": Case(PARQUET_SPLITS, of(["7", "8", "9", "train_7", "train_8", "train_9"])),
     "parquet of FLEURS": Case({"am_et/train.parquet": PARQUET_OF_FLEURS}, refusal="--speaker NAME", **NAMED),
     "parquet, files beside it": Case(
-        {
-            **tones(*(f"{name}.flac" for name in NAMES)),
-            "train.parquet": {
-                "audio": audio(range(6), has_bytes=False),
-                "sentence": TEXTS,
-                "client_id": SPEAKERS,
-            },
-        },
-        of(NAMES),
-        **BOTH,
+        tones(*(f"{name}.flac" for name in NAMES)) | {"train.parquet": WITHOUT_BYTES}, of(NAMES), **BOTH
     ),
     "parquet, two recordings in a row": Case(
         {"train.parquet": TWO_RECORDINGS}, refusal=r"train\.parquet: .*clean and noisy.*--columns"

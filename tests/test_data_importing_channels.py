@@ -8,6 +8,7 @@ import soundfile
 
 from indextts.features.audio import load_audio, mixing_weights
 from indextts.features.decoding import DIFFERENCE, ONE_CHANNEL
+from tests import import_cases
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines, rejected, run_import, write_media
 
@@ -101,11 +102,8 @@ def test_a_clip_is_stored_with_the_sound_of_its_channels(tmp_path, caplog):
     assert rejected(out) == [("talk.wav", None, "channels")]
     assert f"1 clip {DIFFERENCE}" in caplog.text
     assert f"1 clip {ONE_CHANNEL}" in caplog.text
-    assert [Path(line["audio"]).name for line in manifest_lines(out)] == [
-        "both.wav",
-        "dead.flac",
-        "opposite.flac",
-    ]
+    names = [Path(line["audio"]).name for line in manifest_lines(out)]
+    assert names == ["both.wav", "dead.flac", "opposite.flac"]
     for channel, expected in {"left": VOICE, "right": speech(2), "mean": (VOICE + speech(2)) / 2}.items():
         chosen = imported(source, out, channel=channel)
         np.testing.assert_allclose(chosen["talk"], expected, atol=2 / 32768)
@@ -116,10 +114,8 @@ def test_a_clip_is_stored_with_the_sound_of_its_channels(tmp_path, caplog):
 def test_a_decoded_recording_and_its_spans_have_the_sound_of_its_channels(tmp_path, sign):
     path = tmp_path / "in/talk.m4a"
     write_media(path, np.stack([VOICE, sign * VOICE]), RATE_HZ, "alac", layout="stereo")
-    (tmp_path / "in/wav.scp").write_text("talk talk.m4a\n")
-    (tmp_path / "in/segments").write_text("u1 talk 0.5 1.5\n")
-    (tmp_path / "in/text").write_text("u1 ሰላም\n", encoding="utf-8")
-    (tmp_path / "in/utt2spk").write_text("u1 s\n")
+    tables = {"wav.scp": "talk talk.m4a", "segments": "u1 talk 0.5 1.5", "text": "u1 ሰላም", "utt2spk": "u1 s"}
+    import_cases.write(tmp_path / "in", tables)
     [samples] = imported(tmp_path / "in", tmp_path / "out").values()
     np.testing.assert_allclose(samples, VOICE[RATE_HZ // 2 : 3 * RATE_HZ // 2], atol=2 / 32768)
 

@@ -90,11 +90,9 @@ def test_silence_at_the_edges_is_shortened_to_the_margin(tmp_path):
 
 @pytest.mark.shared
 def test_a_word_that_is_too_short_for_a_span_of_speech_is_kept(tmp_path, shared):
-    samples = load_audio(shared / "data/amharic_synthetic_speech/wavs/es_m3_154.opus", RATE_HZ)
-    first_s = find_speech(load_audio(shared / "data/amharic_synthetic_speech/wavs/es_m3_154.opus", 16_000))[
-        0
-    ].start_s
-    assert first_s > 0.5  # the word is before it
+    path = shared / "data/amharic_synthetic_speech/wavs/es_m3_154.opus"
+    samples = load_audio(path, RATE_HZ)
+    assert find_speech(load_audio(path, 16_000))[0].start_s > 0.5  # the word is before it
     write_clip(tmp_path / "in", "a.wav", samples)
     imported(tmp_path / "in", tmp_path / "out", trim=0.1)
     assert soundfile.info(clips(tmp_path / "out")["a"]).duration > len(samples) / RATE_HZ - 0.1
@@ -195,10 +193,8 @@ def test_the_original_is_recorded_with_its_digest(tmp_path):
         archive.write(path, "clips/b.wav")
         archive.writestr("clips/b.txt", "ሰላም")
     write_clip(tmp_path / "p/uploads/files", "c.wav", padded(speech(2), 1.0, 1.0))
-    out = tmp_path / "p/out"
-    run_import(
-        [tmp_path / "in", tmp_path / "b.zip", tmp_path / "p/uploads/files"], out, speaker="s", trim=0.1
-    )
+    out, sources = tmp_path / "p/out", [tmp_path / name for name in ("in", "b.zip", "p/uploads/files")]
+    run_import(sources, out, speaker="s", trim=0.1)
     originals = [line["original"] for line in manifest_lines(out)]
     assert originals == [str(path), f"{tmp_path}/b.zip/clips/b.wav", "uploads/files/c.wav"]
     entries = json_lines(out / "imported.jsonl")
@@ -254,9 +250,7 @@ def test_originals_are_never_removed(tmp_path):
     assert imported(source, out, link=True).num_changed == 1  # a link again
     assert not list((out / "audio").iterdir())
     shutil.rmtree(out)
-    assert {name: snapshot(source)[name] for name in ("0.wav", "1.wav", "2.wav")} == {
-        name: before[name] for name in ("0.wav", "1.wav", "2.wav")
-    }
+    assert snapshot(source).items() >= {(f"{number}.wav", before[f"{number}.wav"]) for number in range(3)}
 
 
 def test_a_changed_or_lost_original_is_noticed_by_the_next_import(tmp_path, caplog):

@@ -9,28 +9,13 @@ import pytest
 
 from indextts.data.importing.columns import Columns, decide_columns
 from indextts.errors import UserError
-from tests.import_sources import manifest_lines, run_import, write_tone
+from tests import import_cases
+from tests.import_cases import rows, tones, write
+from tests.import_sources import manifest_lines, run_import
 
-TEXTS = [
-    "ሰላም ለዓለም።",
-    "እንዴት ነህ፣ ደህና?",
-    "ዛሬ ፀሐይ ወጣች።",
-    "መጽሐፉን አነበብኩት።",
-    "ነገ እንገናኛለን አለ።",
-    "ውሃ ጠጣሁ እኔ።",
-    "ቡና አፈላች እሷ።",
-    "ልጁ ሮጠ ወደ ቤት።",
-]
-ENGLISH = [
-    "peace to the world",
-    "how are you, well?",
-    "the sun is out today",
-    "I read the book",
-    "see you tomorrow, he said",
-    "I drank some water",
-    "she made coffee",
-    "the boy ran to the house",
-]
+TEXTS = [*import_cases.TEXTS, "ውሃ ጠጣሁ እኔ።", "ልጁ ሮጠ ወደ ቤት።"]
+ENGLISH = ["peace to the world", "how are you, well?", "the sun is out today", "I read the book"]
+ENGLISH += ["see you tomorrow, he said", "she made coffee", "I drank some water", "the boy ran to the house"]
 TIGRINYA = ["ሰላም ንዓለም ይኹን።", "ከመይ ኣለኻ ሓወይ?", "ሎሚ ጸሓይ ወጺኣ።", "መጽሓፍ ኣንቢበ ኣለኹ።"]
 TIGRINYA += ["ጽባሕ ክንራኸብ ኢና።", "ማይ ሰትየ ኣነ።", "ቡን ኣፍሊሓ ንሳ።", "እቲ ቆልዓ ንገዛ ጎይዩ።"]
 AMHARIC_NAMES = ["አልማዝ", "በቀለ ወልዴ"] * 4
@@ -41,13 +26,8 @@ PATHS = [f"wavs/{number}.wav" for number in range(8)]
 IDS = [str(number) for number in range(8)]
 SPEAKERS = ["es_m1", "es_f2"] * 4
 GENDERS = ["male", "female"] * 4
+TWO_TEXTS = "columns 1 .* and 2 .* could be the text"
 SECONDS = [f"{1 + number / 7:.3f}" for number in range(8)]
-
-
-def write_clips(folder: Path) -> Path:
-    for number, name in enumerate(PATHS):
-        write_tone(folder / name, 200 + number, 0.2)
-    return folder
 
 
 def decided(*columns: Sequence[str], header: str = "", chosen: str = "", language: str = "am") -> list[str]:
@@ -108,7 +88,7 @@ def test_columns_are_decided_by_header_and_content(
             "file,first,second",
             "columns first .* and second .* could be the text",
         ),
-        ((PATHS, TEXTS, TIGRINYA), "", "columns 1 .* and 2 .* could be the text"),
+        ((PATHS, TEXTS, TIGRINYA), "", TWO_TEXTS),
         ((PATHS, SPEAKERS, SPEAKERS[::-1], TEXTS), "", "columns 1 .* and 2 .* could be the speaker"),
         ((PATHS, SPEAKERS, GENDERS), "", "no column could be the text"),
         ((TEXTS, SPEAKERS, GENDERS), "", "no column could be the recording"),
@@ -116,12 +96,8 @@ def test_columns_are_decided_by_header_and_content(
         ((ABSENT, IDS, TEXTS), "", "columns 0 .* and 1 .* could be the recording"),
         ((PATHS, ENGLISH, AMHARIC_NAMES), "", "no column could be the text"),
         ((PATHS, ENGLISH, AMHARIC_NAMES), "file_name,text,narrator_am", "no column could be the text"),
-        ((PATHS, TEXTS, [" ነው።", " አለ።"] * 4), "", "columns 1 .* and 2 .* could be the text"),
-        (
-            (PATHS, WORDSPACED, [text[::-1] for text in WORDSPACED]),
-            "",
-            "columns 1 .* and 2 .* could be the text",
-        ),
+        ((PATHS, TEXTS, [" ነው።", " አለ።"] * 4), "", TWO_TEXTS),
+        ((PATHS, WORDSPACED, [text[::-1] for text in WORDSPACED]), "", TWO_TEXTS),
         ((SPEAKERS, CODES, TEXTS), "speaker,clip_name,text", "no column could be the recording"),
     ],
 )
@@ -159,10 +135,7 @@ def test_columns_that_are_decided_are_known_where_others_are_not():
 
 
 def test_a_first_row_of_another_width_does_not_prevent_a_choice():
-    rows = [
-        ["what", "which", "who", "more"],
-        *([path, text, "x"] for path, text in zip(PATHS, TEXTS, strict=True)),
-    ]
+    rows = [["what", "which", "who", "more"], *([*row, "x"] for row in zip(PATHS, TEXTS, strict=True))]
     found = decide_columns(rows, lambda value: value in PATHS, language="am", chosen="audio=0,text=1")
     assert found.names == ("audio", "text", "", "")
 
@@ -172,9 +145,8 @@ def test_a_language_of_another_script_reads_its_own_text():
 
 
 def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(tmp_path, caplog):
-    folder = write_clips(tmp_path / "in")
-    rows = ["file_name,first,second", *map(",".join, zip(PATHS, TEXTS, TEXTS[::-1], strict=True))]
-    (folder / "list.csv").write_text("\n".join(rows), encoding="utf-8")
+    lines = ["file_name,first,second", *rows(",", PATHS, TEXTS, TEXTS[::-1])]
+    folder = write(tmp_path / "in", tones(*PATHS) | {"list.csv": lines})
     with pytest.raises(UserError, match=f"{re.escape(str(folder))}: list.csv: columns .* could be the text"):
         run_import(folder, tmp_path / "out", speaker="s")
     with caplog.at_level("INFO"):
@@ -191,10 +163,8 @@ def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(tmp_pa
 
 @pytest.mark.parametrize("header", ["path,text", "file,amharic"])
 def test_unquoted_commas_in_texts_never_shorten_them(tmp_path: Path, header: str):
-    folder = write_clips(tmp_path / "in")
     texts = [TEXTS[0], *(f"{text}, ይላል አበበ" for text in TEXTS[1:])]
-    rows = [header, *map(",".join, zip(PATHS, texts, strict=True))]
-    (folder / "list.csv").write_text("\n".join(rows), encoding="utf-8")
+    folder = write(tmp_path / "in", tones(*PATHS) | {"list.csv": [header, *rows(",", PATHS, texts)]})
     if header == "path,text":
         run_import(folder, tmp_path / "out", speaker="s")
         assert [line["text"] for line in manifest_lines(tmp_path / "out")] == TEXTS[:1]
@@ -204,9 +174,7 @@ def test_unquoted_commas_in_texts_never_shorten_them(tmp_path: Path, header: str
 
 
 def test_columns_of_a_layout_without_tables_are_refused(tmp_path: Path):
-    folder = tmp_path / "in"
-    write_tone(folder / "audio/train/0.wav", 200, 0.2)
     row = ["0", "0.wav", TEXTS[0], TEXTS[0], "", "3200", "FEMALE"]
-    (folder / "train.tsv").write_text("\t".join(row), encoding="utf-8")
+    folder = write(tmp_path / "in", {"audio/train/0.wav": 0, "train.tsv": "\t".join(row)})
     with pytest.raises(UserError, match=r"--columns .* layout is fleurs; pass --layout table"):
         run_import(folder, tmp_path / "out", speaker="s", columns="audio=1,text=2")

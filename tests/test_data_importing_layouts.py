@@ -9,30 +9,16 @@ import soundfile
 
 from indextts.errors import UserError
 from indextts.features import decoding
-from tests.import_cases import imported
+from tests.import_cases import SPEAKERS, TEXTS, imported, rows, tones, write
 from tests.import_sources import manifest_lines, rejected, run_import, write_media, write_tone
 
-TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "በ2017 ተጀመረ።", "ነገ እንገናኛለን አለ።"]
-SPEAKERS = ["almaz", "bekele"] * 2
 NAMES = [f"tr_{number}" for number in range(4)]
-EXPECTED = list(zip(NAMES, TEXTS, SPEAKERS, strict=True))
-
-
-def write_clips(folder: Path, *names: str) -> None:
-    for number, name in enumerate(names):
-        write_tone(folder / name, 200 + number, 0.2)
-
-
-def write_lines(path: Path, *lines: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
+EXPECTED = list(zip(NAMES, TEXTS, SPEAKERS, strict=False))
 
 
 def test_a_line_of_200_mb_is_one_rejection_and_takes_little_memory(tmp_path):
-    write_clips(tmp_path / "in/wavs", "1.wav", "2.wav")
-    table = write_lines(tmp_path / "in/metadata.csv", "1|ሰላም", "9|" + "ሰ" * 100_000)
-    with table.open("r+b") as file:
+    files = tones("wavs/1.wav", "wavs/2.wav") | {"metadata.csv": "1|ሰላም\n9|" + "ሰ" * 100_000}
+    with (write(tmp_path / "in", files) / "metadata.csv").open("r+b") as file:
         file.seek(200 * 10**6)  # a sparse file
         file.write("\n2|ደህና\n".encode())
     tracemalloc.start()
@@ -45,11 +31,9 @@ def test_a_line_of_200_mb_is_one_rejection_and_takes_little_memory(tmp_path):
 
 
 def test_recordings_outside_the_allowed_folders_are_not_read(tmp_path):
-    write_clips(tmp_path / "secret", "1.wav")
-    write_clips(tmp_path / "in/wavs", "2.wav")
+    lines = [f"{tmp_path}/secret/1.wav|ሰላም", "../secret/1.wav|ሰላም", "2|ሰላም", "3|ሰላም"]
+    write(tmp_path, {"secret/1.wav": 0, "in/wavs/2.wav": 0, "in/metadata.csv": lines})
     (tmp_path / "in/wavs/3.wav").symlink_to(tmp_path / "secret/1.wav")
-    rows = [f"{tmp_path}/secret/1.wav|ሰላም", "../secret/1.wav|ሰላም", "2|ሰላም", "3|ሰላም"]
-    write_lines(tmp_path / "in/metadata.csv", *rows)
     assert len(imported(tmp_path / "in", speaker="s")) == 4  # without allowed folders, as in the terminal
     run_import(tmp_path / "in", tmp_path / "out2", speaker="s", audio_root=[tmp_path / "in"])
     assert [line["id"] for line in manifest_lines(tmp_path / "out2")] == ["2"]
@@ -57,9 +41,9 @@ def test_recordings_outside_the_allowed_folders_are_not_read(tmp_path):
 
 
 def write_kaldi(folder: Path, paths: list[str]) -> None:
-    write_clips(folder / "wav", *(f"{name}.wav" for name in NAMES))
-    for name, values in {"wav.scp": paths, "text": TEXTS, "utt2spk": SPEAKERS}.items():
-        write_lines(folder / name, *map(" ".join, zip(NAMES, values, strict=True)))
+    values = {"wav.scp": paths, "text": TEXTS, "utt2spk": SPEAKERS}
+    tables = {name: rows(" ", NAMES, column) for name, column in values.items()}
+    write(folder, tones(*(f"wav/{name}.wav" for name in NAMES)) | tables)
 
 
 def test_a_command_of_wav_scp_is_not_run_and_a_missing_table_named(tmp_path):
@@ -77,11 +61,11 @@ def test_segments_of_kaldi_are_cut_from_their_recordings(tmp_path):
     folder = tmp_path / "in"
 
     def write_segments(*spans: str) -> None:
-        write_lines(folder / "segments", *(f"{n} talk {span}" for n, span in zip(NAMES, spans, strict=True)))
+        write(folder, {"segments": rows(" talk ", NAMES, spans)})
 
     write_kaldi(folder, ["unused"] * 4)
     write_tone(folder / "talk.wav", 300, 4)
-    write_lines(folder / "wav.scp", "talk talk.wav")
+    write(folder, {"wav.scp": "talk talk.wav"})
     write_segments("0.00 1.00", "1.00 2.50", "3.50 -1", "3.00 5.00")
     assert imported(folder) == EXPECTED[:3]
     assert rejected(tmp_path / "out") == [("text", 4, "bad_time")]
@@ -99,15 +83,13 @@ def test_segments_of_kaldi_are_cut_from_their_recordings(tmp_path):
 def test_spans_of_one_recording_are_cut_from_one_decoding(tmp_path, monkeypatch):
     folder, decoded = tmp_path / "in", []
     recording = np.arange(4 * 8000, dtype=np.float32) / 40_000  # its value tells the time
-    write_lines(folder / "wav.scp", "a a.m4a", "b b.m4a")
     for name in "ab":
         write_media(folder / f"{name}.m4a", recording, 8000, "alac")
     times = [("a", 3.0, 3.5), ("b", 0.5, 1.5), ("a", 1.0, 2.0), ("b", 2.0, 2.5), ("a", 1.5, 2.5)]
     names = [f"u{number}" for number in range(len(times))]
     spans = [f"{name} {audio} {start} {end}" for name, (audio, start, end) in zip(names, times, strict=True)]
-    write_lines(folder / "segments", *spans)
-    write_lines(folder / "text", *(f"{name} ሰላም {name}" for name in names))
-    write_lines(folder / "utt2spk", *(f"{name} almaz" for name in names))
+    texts, speakers = [f"{name} ሰላም {name}" for name in names], [f"{name} almaz" for name in names]
+    write(folder, {"wav.scp": "a a.m4a\nb b.m4a", "segments": spans, "text": texts, "utt2spk": speakers})
     decode = decoding._decode
     monkeypatch.setattr(decoding, "_decode", lambda *paths: decoded.append(paths[0].name) or decode(*paths))
     run_import(folder, tmp_path / "out", num_workers=1)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from indextts.errors import UserError
+from tests import import_cases
 from tests.import_cases import imported, objects, tones, write
 from tests.import_sources import manifest_lines, rejected, run_import, tone_bytes, write_tar, write_tone
 
-TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "ዛሬ ፀሐይ ወጣች።"]
+TEXTS = import_cases.TEXTS[:3]
 ENGLISH = ["peace to you", "how are you, well?", "the sun is out"]
 NAMES = ["000", "001", "002"]
 SHARDS = {
@@ -37,7 +38,7 @@ CHAT_TURNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("place", ["folder", "tar", "folder of tars", "zip of folders"])
+@pytest.mark.parametrize("place", ["folder", "tar", "folder of tars"])
 def test_webdataset(tmp_path: Path, place: str):
     source = write(tmp_path / "in", SHARDS)
     expected = [(f"EN_{name}", text, "almaz") for name, text in zip(NAMES, TEXTS, strict=True)]
@@ -113,13 +114,8 @@ def test_a_speaker_in_an_object_is_read_by_id_or_name(tmp_path: Path, speaker: d
     assert imported(tmp_path / "in") == [("0", "ሰላም", "sp0")]
 
 
-SENTENCES = [
-    (0.0, 0.4, ""),
-    (0.4, 1.2, TEXTS[0]),
-    (1.2, 1.5, ""),
-    (1.5, 2.5, f'{TEXTS[1]} "x"'),
-    (2.5, 3.0, ""),
-]
+SENTENCES = [(0.0, 0.4, ""), (0.4, 1.2, TEXTS[0]), (1.2, 1.5, "")]
+SENTENCES += [(1.5, 2.5, f'{TEXTS[1]} "x"'), (2.5, 3.0, "")]
 WORDS = [(0.0, 0.4, "sil"), (0.4, 0.8, "ሰላም"), (0.8, 1.2, "ለዓለም።"), (1.2, 3.0, "<eps>")]
 LABELS = f"0.4\t1.2\t{TEXTS[0]}\n\\\t100\t200\n1,5\t2,5\t{TEXTS[1]}\n2.6\t2.9\n"
 
@@ -144,16 +140,11 @@ def textgrid(tiers: dict[str, list[tuple[float, float, str]]], *, is_short: bool
 
 PARTS = [("talk_000000400", TEXTS[0], 0.8), ("talk_000001500", f'{TEXTS[1]} "x"', 1.0)]
 GRID = {"sentences": SENTENCES}
-WHISPER = json.dumps(
-    {
-        "text": " ".join(TEXTS[:2]),
-        "segments": [
-            {"id": 0, "start": 0.4, "end": 1.2, "text": f" {TEXTS[0]}", "tokens": [1]},
-            {"id": 1, "start": 1.5, "end": 2.5, "text": f" {TEXTS[1]}", "tokens": [2]},
-        ],
-        "language": "am",
-    }
-)
+SEGMENTS = [
+    {"id": 0, "start": 0.4, "end": 1.2, "text": f" {TEXTS[0]}", "tokens": [1]},
+    {"id": 1, "start": 1.5, "end": 2.5, "text": f" {TEXTS[1]}", "tokens": [2]},
+]
+WHISPER = json.dumps({"text": " ".join(TEXTS[:2]), "segments": SEGMENTS, "language": "am"})
 MFA = {"words": WORDS, "phones": WORDS}
 TIMED: dict[str, Any] = {  # files beside talk.wav, the clips, and the rejections
     "Praat, long": ({"talk.TextGrid": textgrid(GRID)}, PARTS, []),

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from indextts.errors import UserError
-from tests.import_cases import TEXTS, objects, pitch_hz
+from tests.import_cases import TEXTS, Files, objects, pitch_hz, write
 from tests.import_sources import (
     manifest_lines,
     rejected,
@@ -32,6 +32,14 @@ PATHS = ["rec.wav"] * 6
 def sweep(num_s: int = 6, rate_hz: int = 24_000) -> Any:
     times = np.arange(rate_hz) / rate_hz
     return np.concatenate([0.1 * np.sin(2 * np.pi * (200 + 10 * n) * times) for n in range(num_s)])
+
+
+def write_recording(folder: Path, files: Files) -> Path:
+    """Write rec.wav, and files beside it."""
+    folder.mkdir()
+    write(folder, files)
+    soundfile.write(folder / "rec.wav", sweep(), 24_000)
+    return folder
 
 
 def table(header: str, *columns: Sequence[Any], delimiter: str = ",") -> str:
@@ -94,11 +102,7 @@ TABLES: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_each_row_is_the_cut_of_its_span(tmp_path: Path, name: str):
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
-    soundfile.write(folder / "rec.wav", sweep(), 24_000)
-    file, content = TABLES[name]
-    (folder / file).write_text(content, encoding="utf-8")
+    folder, out = write_recording(tmp_path / "in", dict([TABLES[name]])), tmp_path / "out"
     run_import(folder, out, speaker="s")
     check_clips(out)
     before = snapshot(out)
@@ -108,12 +112,9 @@ def test_each_row_is_the_cut_of_its_span(tmp_path: Path, name: str):
 
 def test_without_a_header_spans_may_start_alike_and_one_may_be_wrong(tmp_path: Path):
     ends = [1.5, 2, 3, 4, 5, 6, 5, 6, 4, 3]
-    folder, texts = tmp_path / "in", [f"{text} {n}" for n, text in enumerate([*TEXTS, *TEXTS[:4]])]
-    folder.mkdir()
-    soundfile.write(folder / "rec.wav", sweep(), 24_000)
+    texts = [f"{text} {n}" for n, text in enumerate([*TEXTS, *TEXTS[:4]])]
     content = table("", ["rec.wav"] * 10, [1, 1, 2, 2, 3, 4, 4, 4.5, 3.5, 3], ends, texts, delimiter="|")
-    (folder / "x.csv").write_text(content, encoding="utf-8")
-    run_import(folder, tmp_path / "out", speaker="s")
+    run_import(write_recording(tmp_path / "in", {"x.csv": content}), tmp_path / "out", speaker="s")
     assert len(manifest_lines(tmp_path / "out")) == 9
     assert rejected(tmp_path / "out") == [("x.csv", 10, "bad_time")]
 
@@ -128,9 +129,7 @@ def check_clips(out: Path) -> None:
 
 @pytest.mark.parametrize("has_bytes", [False, True])
 def test_spans_of_parquet_are_cut(tmp_path: Path, has_bytes: bool):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    soundfile.write(folder / "rec.wav", sweep(), 24_000)
+    folder = write_recording(tmp_path / "in", {})
     content = (folder / "rec.wav").read_bytes() if has_bytes else None
     audio = [{"bytes": content, "path": "rec.wav"}] * 6
     times = {"start": seconds(0), "end": seconds(1)}
@@ -176,13 +175,10 @@ def test_an_entire_recording_is_not_cut(tmp_path: Path, name: str, caplog: pytes
 
 
 def test_times_that_are_no_span_are_rejected_with_their_lines(tmp_path: Path):
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
-    soundfile.write(folder / "rec.wav", sweep(), 24_000)
-    times = ["0,1", "2,1", "3,", "x,4", ",", "50,52", "5,6.3"]
+    out, times = tmp_path / "out", ["0,1", "2,1", "3,", "x,4", ",", "50,52", "5,6.3"]
     lines = [f"rec.wav,{span},{text}" for span, text in zip(times, [*TEXTS, "እሺ"], strict=True)]
-    (folder / "x.csv").write_text("\n".join(["path,start,end,text", *lines]), encoding="utf-8")
-    run_import(folder, out, speaker="s")
+    files = {"x.csv": ["path,start,end,text", *lines]}
+    run_import(write_recording(tmp_path / "in", files), out, speaker="s")
     assert [line["duration"] for line in manifest_lines(out)] == [1.0, 1.0]
     assert rejected(out) == [("x.csv", line, "bad_time") for line in range(3, 8)]
 
@@ -190,56 +186,33 @@ def test_times_that_are_no_span_are_rejected_with_their_lines(tmp_path: Path):
 @pytest.mark.parametrize(
     ("header", "starts", "ends", "problem"),
     [
-        (
-            "path,start,end,text",
-            [100, 210],
-            [200, 390],
-            "2 of 2 .* seconds, 2 in milli.*=1,end_ms=2; .*,text=3$",
-        ),
-        ("path,start,end,text", [900, 1000], [930, 1040], "seconds, milliseconds or samples.*--columns"),
-        (
-            "path,start_frame,end_frame,text",
-            [1, 2],
-            [3, 4],
-            r"x\.csv: .*start_frame and end_frame.*--columns",
-        ),
-        ("path,end,page,text", [3, 4], [1, 2], r"x\.csv: .*share recordings.*end .*--columns"),
-        ("path,start_s,end_ms,text", [1, 2], [2000, 3000], r"x\.csv: .*one unit"),
-        (
-            "path,start,end,text",
-            [8000 * n for n in (0, 90, 190)],
-            [8000 * n for n in (40, 130, 230)],
-            "samples",
-        ),
-        (
-            "path,start,dur,text",
-            [0, 2, 4, 6],
-            [1800] * 4,
-            "0 of 4 .* seconds, 1 in.*start_ms=1,duration_ms=2",
-        ),
-        ("path,start,end,text", FRAMES, FRAMES[1:] + FRAMES[:1], r"start and end may .*,start=1,end=2$"),
-        ("path,x,segment,text", "abc", "def", r"line 2 and line 3 .*2 such rows.*text=3,start=COLUMN"),
+        ("start,end", [100, 210], [200, 390], "2 of 2 .* seconds, 2 in milli.*=1,end_ms=2; .*,text=3$"),
+        ("start,end", [900, 1000], [930, 1040], "seconds, milliseconds or samples.*--columns"),
+        ("start_frame,end_frame", [1, 2], [3, 4], r"x\.csv: .*start_frame and end_frame.*--columns"),
+        ("end,page", [3, 4], [1, 2], r"x\.csv: .*share recordings.*end .*--columns"),
+        ("start_s,end_ms", [1, 2], [2000, 3000], r"x\.csv: .*one unit"),
+        ("start,end", [0, 720_000, 1_520_000], [320_000, 1_040_000, 1_840_000], "samples"),
+        ("start,dur", [0, 2, 4, 6], [1800] * 4, "0 of 4 .* seconds, 1 in.*start_ms=1,duration_ms=2"),
+        ("start,end", FRAMES, FRAMES[1:] + FRAMES[:1], r"start and end may .*,start=1,end=2$"),
+        ("x,segment", "abc", "def", r"line 2 and line 3 .*2 such rows.*text=3,start=COLUMN"),
         ("", [0, 3, 5], [1, 3, 6], r"line 1 and line 2 .*--columns audio=0,text=3,start=1,end=2"),
     ],
 )
 def test_times_that_cannot_be_decided_are_refused(
     tmp_path: Path, header: str, starts: list[int], ends: list[int], problem: str
 ):
-    folder = tmp_path / "in"
-    folder.mkdir()
+    columns = ["rec.flac"] * len(starts), starts, ends, TEXTS[: len(starts)]
+    content = table(f"path,{header},text" if header else "", *columns)
+    folder = write(tmp_path / "in", {"x.csv": content})
     soundfile.write(folder / "rec.flac", np.zeros(400 * 8_000), 8_000)
-    content = table(header, ["rec.flac"] * len(starts), starts, ends, TEXTS[: len(starts)])
-    (folder / "x.csv").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=problem):
         run_import(folder, tmp_path / "out", speaker="s")
 
 
 def test_rows_that_fit_one_unit_decide_for_the_others(tmp_path: Path):
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
-    soundfile.write(folder / "rec.flac", np.zeros(400 * 8_000), 8_000)
     content = table("path,start,end,text", ["rec.flac"] * 2, [100, 200_000], [300, 201_500], TEXTS[:2])
-    (folder / "x.csv").write_text(content, encoding="utf-8")
+    folder, out = write(tmp_path / "in", {"x.csv": content}), tmp_path / "out"
+    soundfile.write(folder / "rec.flac", np.zeros(400 * 8_000), 8_000)
     run_import(folder, out, speaker="s")
     assert [line["duration"] for line in manifest_lines(out)] == [0.2, 1.5]
 

@@ -16,6 +16,8 @@ from indextts.data.importing.subtitles import (
     unroll_cues,
 )
 from indextts.text.languages import find_language
+from tests.conftest import REPOSITORY
+from tests.import_sources import json_lines
 
 
 def read(
@@ -165,9 +167,8 @@ def test_the_metadata_of_a_video_reveals_a_translation(tmp_path):
         return foreign_by_info(subtitles, audio, AM)
 
     assert foreign({"language": "am", "requested_subtitles": {"am": {"url": "https://x/?lang=am"}}}) is None
-    assert "translated" in str(
-        foreign({"requested_subtitles": {"am": {"url": "https://x/?lang=en&tlang=am"}}})
-    )
+    translated = {"requested_subtitles": {"am": {"url": "https://x/?lang=en&tlang=am"}}}
+    assert "translated" in str(foreign(translated))
     assert "the video is in en-US" in str(foreign({"language": "en-US"}))
     (tmp_path / "x.info.json").write_text("[")
     assert foreign_by_info(subtitles, audio, AM) is None
@@ -182,9 +183,8 @@ def test_single_english_subtitles_are_removed_from_amharic_ones(tmp_path):
     found, _, rejections = read_cues(tmp_path / "a.srt", tmp_path / "a.wav", "am")
     assert [cue.text for cue in found] == [AMHARIC, "", AMHARIC]
     assert [(row.where.line, row.code) for row in rejections] == [(6, "language")]
-    (tmp_path / "b.vtt").write_text(
-        "WEBVTT\nLanguage: en\n\n00:01.000 --> 00:02.000\n" + AMHARIC, encoding="utf-8"
-    )
+    text = f"WEBVTT\nLanguage: en\n\n00:01.000 --> 00:02.000\n{AMHARIC}"
+    (tmp_path / "b.vtt").write_text(text, encoding="utf-8")
     found, _, rejections = read_cues(tmp_path / "b.vtt", tmp_path / "b.wav", "am")
     assert (found, [row.code for row in rejections]) == ([], ["language"])
 
@@ -217,12 +217,7 @@ def test_one_of_two_languages_in_a_cue_is_chosen_or_the_file_is_refused(tmp_path
 @pytest.mark.parametrize("code", ["am", "en"])
 def test_wrapped_cues_of_one_language_are_kept(tmp_path, code):
     random = Random(0)
-    texts = [
-        json.loads(line)["text"]
-        for line in (Path(__file__).parent.parent / "demo/manifest.jsonl")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    ]
+    texts = [line["text"] for line in json_lines(REPOSITORY / "demo/manifest.jsonl")]
     if code == "en":
         texts = [" ".join(random.choices(WORDS["en"].split(), k=12)) for _ in range(200)]
     words = [text.split() for text in texts if len(text.split()) > 3]

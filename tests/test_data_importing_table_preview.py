@@ -12,9 +12,11 @@ from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import HEAD_BYTES, MAX_HEADS
 from indextts.data.importing.table_preview import MAX_COLUMNS, MAX_TABLES, SourcePreview, preview_source
 from indextts.errors import UserError
-from tests.import_sources import manifest_lines, run_import, write_tone
+from tests import import_cases
+from tests.import_cases import rows, tones, write
+from tests.import_sources import manifest_lines, run_import
 
-TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "ዛሬ ፀሐይ ወጣች።", "መጽሐፉን አነበብኩት።"]
+TEXTS = import_cases.TEXTS[:4]
 OTHERS = TEXTS[::-1]
 ENGLISH = ["peace to all", "how are you", "the sun is out", "I read the book"]
 PATHS = [f"wavs/{number}.wav" for number in range(4)]
@@ -22,8 +24,7 @@ SPEAKERS = ["almaz", "bekele"] * 2
 
 
 def table(*columns: list[str], header: str = "") -> str:
-    rows = [",".join(row) for row in zip(*columns, strict=True)]
-    return "\n".join([header, *rows] if header else rows)
+    return "\n".join([*([header] if header else []), *rows(",", *columns)])
 
 
 AMBIGUOUS = table(PATHS, TEXTS, OTHERS, header="file_name,first,second")
@@ -38,12 +39,7 @@ def write_source(folder: Path, files: Mapping[str, str], *, is_zip: bool = False
             for name, text in files.items():
                 archive.writestr(f"set/{name}", text)
         return folder / "talks.zip"
-    for number, path in enumerate(PATHS):
-        write_tone(folder / "set" / path, 200 + number, 0.2)
-    for name, text in files.items():
-        (folder / "set" / name).parent.mkdir(exist_ok=True)
-        (folder / "set" / name).write_text(text, encoding="utf-8")
-    return folder / "set"
+    return write(folder / "set", {**tones(*PATHS), **files})
 
 
 def preview(
@@ -175,10 +171,8 @@ def test_only_tables_and_json_are_shown(
 
 
 def test_a_recording_outside_the_allowed_folders_is_not_found(tmp_path: Path):
-    for number in range(4):
-        (tmp_path / "outside").mkdir(exist_ok=True)
-        (tmp_path / f"outside/o{number}.wav").write_bytes(b"RIFF")
     names = [str(tmp_path / f"outside/o{number}") for number in range(4)]
+    write(tmp_path, {f"outside/o{number}.wav": b"RIFF" for number in range(4)})
     source = write_source(tmp_path, {"list.csv": table(TEXTS, ["x", "y"] * 2, names)})
     assert uses(preview(source, allowed=[source])) != uses(preview(source))
     assert uses(preview(source)) == [["text", "speaker", "audio"]]

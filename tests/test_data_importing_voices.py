@@ -66,16 +66,8 @@ def import_voices(
     weights = output_dir.parent / "encoder.bin"
     if not weights.exists():
         weights.write_bytes(b"weights")
-    command = ImportDataset(
-        **{
-            "source": [source],
-            "output_dir": output_dir,
-            "speaker_from": "voices",
-            "voice_encoder": weights,
-            "num_workers": 1,
-            **flags,
-        }
-    )
+    flags = {"speaker_from": "voices", "voice_encoder": weights, "num_workers": 1, **flags}
+    command = ImportDataset(source=[source], output_dir=output_dir, **flags)
     return import_dataset(command, lambda _path: encoder or AngleEncoder())
 
 
@@ -306,11 +298,8 @@ def test_voice_tags_of_subtitles_name_their_speakers(tmp_path, shared):
     soundfile.write(tmp_path / "in/talk.wav", np.concatenate(samples), 16_000)
     (tmp_path / "in/talk.vtt").write_text("WEBVTT\n\n" + "\n\n".join(cues) + "\n", encoding="utf-8")
     import_voices(tmp_path / "in", tmp_path / "out", voice_threshold=0.9)
-    assert [line["speaker"] for line in manifest_lines(tmp_path / "out")] == [
-        "Almaz",
-        "voice_001",
-        "voice_001",
-    ]
+    found = [line["speaker"] for line in manifest_lines(tmp_path / "out")]
+    assert found == ["Almaz", "voice_001", "voice_001"]
 
 
 def test_blocks_give_the_groups_of_all_clips_together(tmp_path, monkeypatch):
@@ -354,8 +343,7 @@ def test_without_the_weights_the_message_names_the_file_and_the_download(tmp_pat
     with pytest.raises(UserError) as caught:
         run_import(source, tmp_path / "out", speaker_from="voices", voice_encoder=weights)
     assert str(caught.value).startswith(f"{weights}: ")
-    assert f"tools/download_checkpoints.py --what speech --output-dir {tmp_path / 'checkpoints'}" in str(
-        caught.value
-    )
+    download = f"tools/download_checkpoints.py --what speech --output-dir {tmp_path / 'checkpoints'}"
+    assert download in str(caught.value)
     assert not list((tmp_path / "out/audio").iterdir())
     assert not (tmp_path / "out/imported.jsonl").exists()

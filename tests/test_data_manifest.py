@@ -72,10 +72,8 @@ def test_links_stay_absolute_and_originals_are_kept(tmp_path):
     path = tmp_path / "out/m.jsonl"
     write_utterances(path, utterances, keeps_links=True)
     assert read_utterances(path) == utterances
-    assert [json.loads(line)["audio"] for line in path.read_text().splitlines()] == [
-        str(tmp_path / "in/a.wav"),
-        "audio/b.flac",
-    ]
+    written = [json.loads(line)["audio"] for line in path.read_text().splitlines()]
+    assert written == [str(tmp_path / "in/a.wav"), "audio/b.flac"]
 
 
 def test_pairs_read_back_equal_and_share_their_store(tmp_path):
@@ -212,12 +210,8 @@ def test_pairs_and_utterances_are_not_confused(tmp_path):  # D75
 
 
 def test_features_of_the_predecessor_are_refused(tmp_path):
-    old_pair = {
-        "id": "b__a",
-        "target_id": "b",
-        "prompt_condition_path": "c/a.npy",
-        "target_codes_path": "b.npy",
-    }
+    paths = {"prompt_condition_path": "c/a.npy", "target_codes_path": "b.npy"}
+    old_pair = {"id": "b__a", "target_id": "b", **paths}
     old_utterance = {"id": "a", "audio_path": "a.wav", "text": "ሀ", "codes_path": "codes/a.npy"}
     for record, read in ((old_pair, read_pairs), (old_utterance, read_utterances)):
         message = refusal(write_lines(tmp_path / "old.jsonl", record), read)
