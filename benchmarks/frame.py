@@ -79,16 +79,14 @@ def timed(work: Callable[[], ResultT], device: str = "cpu") -> tuple[ResultT, To
     return result, Took(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def interleaved(
-    cases: Mapping[str, Callable[[int], ResultT]], repeats: int, first: int = 0
-) -> dict[str, list[ResultT]]:
+def interleaved(cases: Mapping[str, Callable[[int], ResultT]], repeats: int) -> dict[str, list[ResultT]]:
     """Measure every case once per repeat, in turn, so that a change in the machine's load affects all.
 
     Args:
         cases: name -> measurement, which gets the number of the repeat.
     """
     found: dict[str, list[ResultT]] = {name: [] for name in cases}
-    for number in range(first, first + repeats):
+    for number in range(repeats):
         for name, measure in cases.items():
             found[name].append(measure(number))
     return found

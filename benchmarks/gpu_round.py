@@ -22,7 +22,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import cycle, groupby, islice
 from pathlib import Path
@@ -97,15 +97,9 @@ class GPURound(Benchmark):
     def command_line(self) -> str:
         return "benchmarks/gpu_round.sh"
 
-
-@dataclass(frozen=True)
-class Round:
-    """Settings of all parts, and their file of rows."""
-
-    device: torch.device
-    size: str
-    steps: int
-    rows: Path
+    @property
+    def on_gpu(self) -> bool:
+        return self.device != "cpu"
 
     @property
     def budgets(self) -> tuple[int, int, int]:
@@ -126,12 +120,11 @@ class Round:
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(GPURound, argv)
-    this = Round(torch.device(command.device), command.size, command.steps, command.rows)
     if command.part == "table":
         publish(command, f"GPU round, size {command.size}", table(command.rows), command.device)
         return 0
     torch.set_float32_matmul_precision("high")
-    _, took = timed(lambda: PARTS[command.part](this))
+    _, took = timed(lambda: PARTS[command.part](command))
     print(f"{command.part}: done in {took.wall_s:.0f} s", flush=True)
     return 0
 
@@ -139,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 # --- parts --------------------------------------------------------------------------------------------
 
 
-def numbers(this: Round) -> None:
+def numbers(this: GPURound) -> None:
     """Compare one step's losses and gradients with the CPU's, in float32, without dropout and TF32."""
     torch.set_float32_matmul_precision("highest")
     size = "tiny" if this.size == "tiny" else "small"
@@ -147,13 +140,13 @@ def numbers(this: Round) -> None:
     batch = packed_batch(make_samples(config, 6), config)
     cpu = gradients(build_model(config, torch.device("cpu")), batch, FLOAT32, "blocks")
     cases = [("blocks", FLOAT32)]
-    if this.device.type == "cuda":
+    if this.on_gpu:
         cases += [("jagged", FLOAT32), ("jagged", BFLOAT16), ("varlen", BFLOAT16), ("varlen", torch.float16)]
     else:
         cases += [("blocks", BFLOAT16)]
     state = build_model(config, torch.device("cpu")).state_dict()
     for name, dtype in cases:
-        model = build_model(config, this.device)
+        model = build_model(config, torch.device(this.device))
         model.load_state_dict(state)
         try:
             found = gradients(model, batch, dtype, name)
@@ -166,7 +159,7 @@ def numbers(this: Round) -> None:
 Numbers = tuple[tuple[float, float], dict[str, Tensor]]
 
 
-def write_differences(this: Round, what: str, found: Numbers, wanted: Numbers) -> None:
+def write_differences(this: GPURound, what: str, found: Numbers, wanted: Numbers) -> None:
     """Write a row with the largest difference of the losses, and of the gradients."""
     losses = max(abs(a - b) for a, b in zip(found[0], wanted[0], strict=True))
     worst = max(relative_error(found[1][key], gradient) for key, gradient in wanted[1].items())
@@ -190,17 +183,17 @@ def relative_error(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm().clamp(min=1e-6))
 
 
-def speed(this: Round) -> None:
+def speed(this: GPURound) -> None:
     """Measure time and memory of packed steps at three budgets."""
     config = config_of(this.size, dropout=0.1)
-    model = build_model(config, this.device).train()
+    model = build_model(config, torch.device(this.device)).train()
     for budget in this.budgets:
         time_steps(this, "speed", Variant("packed", "packed", BFLOAT16), model, budget, this.steps)
 
 
-def lora(this: Round) -> None:
+def lora(this: GPURound) -> None:
     """Measure time and memory of packed steps with adapters at three budgets."""
-    model = build_model(config_of(this.size, dropout=0.1), this.device).train()
+    model = build_model(config_of(this.size, dropout=0.1), torch.device(this.device)).train()
     for name, parameter in model.named_parameters():
         if is_block_matrix(name):
             parameter.data = parameter.data.to(BFLOAT16)
@@ -210,10 +203,10 @@ def lora(this: Round) -> None:
         time_steps(this, "lora", variant, model, budget, max(2, this.steps // 3))
 
 
-def reference(this: Round) -> None:
+def reference(this: GPURound) -> None:
     """Measure the predecessor's step on the samples of each budget, with and without attention dropout."""
     config = config_of(this.size, dropout=0.1)
-    model = build_model(config, this.device).train()
+    model = build_model(config, torch.device(this.device)).train()
     steps = max(2, this.steps // 5)
     variant = Variant("reference", "reference", BFLOAT16, checkpointing=True)
     for budget in this.budgets:
@@ -222,11 +215,10 @@ def reference(this: Round) -> None:
     time_steps(this, "reference", variant, model, this.middle, steps)
 
 
-def options(this: Round) -> None:
+def options(this: GPURound) -> None:
     """Measure the packed step at the middle budget with one setting changed at a time."""
     config = config_of(this.size, dropout=0.1)
-    model = build_model(config, this.device).train()
-    on_gpu = this.device.type == "cuda"
+    model = build_model(config, torch.device(this.device)).train()
     plain = Variant("packed", "packed", BFLOAT16)
     variants = [
         replace(plain, name="checkpointing", checkpointing=True),
@@ -236,12 +228,12 @@ def options(this: Round) -> None:
         replace(plain, name="float32, TF32", dtype=FLOAT32),
         replace(plain, name="padded", kind="padded"),
     ]
-    if on_gpu:
+    if this.on_gpu:
         variants.insert(0, replace(plain, name="attention dropout 0.1", backend="jagged"))
     steps = max(2, this.steps // 3)
     for variant in variants:
         time_steps(this, "options", variant, model, this.middle, steps)
-    if not on_gpu:
+    if not this.on_gpu:
         return
     flash_3 = with_flash_attention_3(VARLEN)  # last: the whole process uses it from here on
     if flash_3 is VARLEN:
@@ -250,12 +242,12 @@ def options(this: Round) -> None:
         time_steps(this, "options", replace(plain, name=flash_3.name), model, this.middle, steps)
 
 
-def compiled(this: Round) -> None:
+def compiled(this: GPURound) -> None:
     """Measure compiled steps at the two largest budgets, and compare their numbers with the CPU's.
 
     The first step of a row includes the compilation.
     """
-    model = build_model(config_of(this.size, dropout=0.1), this.device).train()
+    model = build_model(config_of(this.size, dropout=0.1), torch.device(this.device)).train()
     for budget in this.budgets[:0:-1]:
         model.gpt.compile_blocks(budget)
         time_steps(this, "compile", Variant("compiled", "packed", BFLOAT16), model, budget, this.steps)
@@ -264,23 +256,23 @@ def compiled(this: Round) -> None:
     batch = packed_batch(make_samples(config, 6), config)
     model = build_model(config, torch.device("cpu"))
     wanted = gradients(model, batch, FLOAT32, "blocks")
-    name = "varlen" if this.device.type == "cuda" else "blocks"
+    name = "varlen" if this.on_gpu else "blocks"
     model.to(this.device).gpt.compile_blocks(batch.num_positions + 100)
     write_differences(this, f"compiled {name} bfloat16", gradients(model, batch, BFLOAT16, name), wanted)
 
 
-def cached(this: Round) -> None:
+def cached(this: GPURound) -> None:
     """Measure the first step of a process after `compile`, which finds the compiled blocks in the cache."""
-    model = build_model(config_of(this.size, dropout=0.1), this.device).train()
+    model = build_model(config_of(this.size, dropout=0.1), torch.device(this.device)).train()
     model.gpt.compile_blocks(this.middle)
     variant = Variant("compiled before", "packed", BFLOAT16)
     time_steps(this, "cached", variant, model, this.middle, max(2, this.steps // 6))
 
 
-def codes(this: Round) -> None:
+def codes(this: GPURound) -> None:
     """Generate codes for 1 and 32 texts; the first, shorter generation of each is not measured."""
     config = config_of(this.size, dropout=0.0)
-    model = build_model(config, this.device).eval().requires_grad_(False)
+    model = build_model(config, torch.device(this.device)).eval().requires_grad_(False)
     model.mel_head.bias.data[config.stop_mel_token] = -1e4  # it never stops by itself
     generator = torch.Generator().manual_seed(1)
     prompts = [
@@ -294,26 +286,26 @@ def codes(this: Round) -> None:
     ]
     sampling = Sampling(max_codes=min(300, 5 * this.steps))
     short = sampling.model_copy(update={"max_codes": 10})
-    for dtype in (FLOAT32, BFLOAT16, torch.float16) if this.device.type == "cuda" else (FLOAT32, BFLOAT16):
+    for dtype in (FLOAT32, BFLOAT16, torch.float16) if this.on_gpu else (FLOAT32, BFLOAT16):
         set_precision(model, dtype)
         for number in (1, 32):
             generate(model, prompts[:number], short)
-            reset_peak(str(this.device))
-            found, took = timed(partial(generate, model, prompts[:number], sampling), str(this.device))
+            reset_peak(this.device)
+            found, took = timed(partial(generate, model, prompts[:number], sampling), this.device)
             seconds = sum(len(each.codes) for each in found) / CODES_PER_SECOND
             this.write(
                 "codes",
                 f"{number} texts, {shown(dtype)}",
                 ms_per_step=f"{1000 * took.wall_s / sampling.max_codes:.2f}",
                 seconds_per_second_of_speech=f"{took.wall_s / seconds:.4f}",
-                peak_gb=f"{peak_bytes(str(this.device)) / 1e9:.2f}",
+                peak_gb=f"{peak_bytes(this.device) / 1e9:.2f}",
             )
 
 
-def data(this: Round) -> None:
+def data(this: GPURound) -> None:
     """Train from a feature store through the trainer's loader; measure how long the loop waits for it."""
     config = config_of(this.size, dropout=0.1)
-    model = build_model(config, this.device).train()
+    model = build_model(config, torch.device(this.device)).train()
     samples = make_samples(config, max(64, 2 * this.steps * this.middle // 360 // 2))
     batch_size = max(1, this.middle // 360)
     with tempfile.TemporaryDirectory() as folder:
@@ -326,7 +318,7 @@ def data(this: Round) -> None:
             waited = 0.0
             for number in range(this.steps + WARM_UP):
                 if number == WARM_UP:
-                    wait_for_device(str(this.device))
+                    wait_for_device(this.device)
                     waited, started = 0.0, time.perf_counter()
                 asked = time.perf_counter()
                 batch = next(batches).batch
@@ -334,7 +326,7 @@ def data(this: Round) -> None:
                 stepper.packed[0] = batch
                 waited += time.perf_counter() - asked
                 stepper.step(0)
-            wait_for_device(str(this.device))
+            wait_for_device(this.device)
             seconds = time.perf_counter() - started
             this.write(
                 "data",
@@ -344,10 +336,10 @@ def data(this: Round) -> None:
             )
 
 
-def profile(this: Round) -> None:
+def profile(this: GPURound) -> None:
     """List the kernels of a step, ours and the predecessor's, and count device synchronisations."""
     config = config_of(this.size, dropout=0.1)
-    model = build_model(config, this.device).train()
+    model = build_model(config, torch.device(this.device)).train()
     groups = groups_for(this, model, this.middle)
     packed = Variant("packed", "packed", BFLOAT16)
     reference = Variant("reference", "reference", BFLOAT16, checkpointing=True)
@@ -355,31 +347,32 @@ def profile(this: Round) -> None:
         profile_steps(this, Stepper(variant, model, groups))
 
 
-def profile_steps(this: Round, stepper: Stepper) -> None:
+def profile_steps(this: GPURound, stepper: Stepper) -> None:
     """Write a row for each of the kernels that take the most time in three steps."""
-    on_gpu = this.device.type == "cuda"
     for number in range(WARM_UP):
         stepper.step(number % stepper.num_batches)
-    if on_gpu:
+    if this.on_gpu:
         this.write("profile", f"{stepper.variant.name}: host waits per step", calls=str(host_waits(stepper)))
     activity = torch.profiler.ProfilerActivity
-    with torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if on_gpu else [])]) as profiler:
+    with torch.profiler.profile(
+        activities=[activity.CPU, *([activity.CUDA] if this.on_gpu else [])]
+    ) as profiler:
         for number in range(3):
             stepper.step(number % stepper.num_batches)
-        wait_for_device(str(this.device))
-    events = [event for event in profiler.key_averages() if own_time(event, on_gpu) > 0]
-    total = sum(own_time(event, on_gpu) for event in events)
-    for event in sorted(events, key=lambda event: own_time(event, on_gpu), reverse=True)[:NUM_KERNELS]:
+        wait_for_device(this.device)
+    events = [event for event in profiler.key_averages() if own_time(event, this.on_gpu) > 0]
+    total = sum(own_time(event, this.on_gpu) for event in events)
+    for event in sorted(events, key=lambda event: own_time(event, this.on_gpu), reverse=True)[:NUM_KERNELS]:
         this.write(
             "profile",
             f"{stepper.variant.name}: {event.key[:90]}",
-            share=f"{100 * own_time(event, on_gpu) / total:.1f} %",
+            share=f"{100 * own_time(event, this.on_gpu) / total:.1f} %",
             calls_per_step=f"{event.count / 3:.0f}",
-            ms_per_step=f"{own_time(event, on_gpu) / 3000:.2f}",
+            ms_per_step=f"{own_time(event, this.on_gpu) / 3000:.2f}",
         )
 
 
-PARTS: dict[str, Callable[[Round], None]] = {
+PARTS: dict[str, Callable[[GPURound], None]] = {
     "numbers": numbers,
     "speed": speed,
     "lora": lora,
@@ -396,14 +389,14 @@ PARTS: dict[str, Callable[[Round], None]] = {
 # --- helpers ------------------------------------------------------------------------------------------
 
 
-def groups_for(this: Round, model: UnifiedVoice, budget: int) -> list[list[Sample]]:
+def groups_for(this: GPURound, model: UnifiedVoice, budget: int) -> list[list[Sample]]:
     """Return the batches of a budget: the same for every variant."""
     samples = make_samples(model.config, max(16, NUM_GROUPS * budget // 250))
     return groups_within(samples, model.config, budget)[:NUM_GROUPS]
 
 
 def time_steps(
-    this: Round, part: str, variant: Variant, model: UnifiedVoice, budget: int, steps: int
+    this: GPURound, part: str, variant: Variant, model: UnifiedVoice, budget: int, steps: int
 ) -> None:
     """Time `steps` steps of a variant without synchronising in between, and write a row."""
     groups = groups_for(this, model, budget)
@@ -415,12 +408,12 @@ def time_steps(
         first_s = time.perf_counter() - started
         for number in range(1, 1 + min(WARM_UP, steps)):
             stepper.step(number % len(groups))
-        wait_for_device(str(this.device))
-        reset_peak(str(this.device))
+        wait_for_device(this.device)
+        reset_peak(this.device)
         started = time.perf_counter()
         for number in range(steps):
             stepper.step(number % len(groups))
-        wait_for_device(str(this.device))
+        wait_for_device(this.device)
         seconds = time.perf_counter() - started
     except RuntimeError as error:  # out of memory, or this torch or GPU does not have a kernel
         clear_gradients(model)
@@ -430,11 +423,7 @@ def time_steps(
     tokens = sum(num_positions(sample, model.config) for group in done for sample in group)
     padded = sum(num_padded(group, model.config) for group in done)
     operations = sum(useful_operations(group, model.config) for group in done)
-    peak = peak_operations(this.device)
-    has_dropout = variant.kind != "packed" or stepper.backend.has_dropout
-    dropout = (
-        variant.attention_dropout if variant.attention_dropout is not None else 0.1 if has_dropout else 0.0
-    )
+    peak = peak_operations(torch.device(this.device))
     this.write(
         part,
         f"{variant.name}, {budget} tokens",
@@ -442,8 +431,8 @@ def time_steps(
         mfu=f"{100 * operations / seconds / peak:.1f} %" if peak else "-",
         ms_per_step=f"{1000 * seconds / steps:.1f}",
         padded_over_valid=f"{padded / tokens:.2f}",
-        peak_memory=f"{peak_bytes(str(this.device)) / 2**30:.1f} GiB",
-        attention=f"{stepper.backend.name if variant.kind == 'packed' else 'SDPA'}, dropout {dropout:g}",
+        peak_memory=f"{peak_bytes(this.device) / 2**30:.1f} GiB",
+        attention=stepper.attention,
         arithmetic=shown(variant.dtype),
         first_step_s=f"{first_s:.1f}",
         steps=str(steps),

@@ -1,11 +1,4 @@
-"""Runs in sequence, each killed and resumed until it finishes, with a check after every kill.
-
-KINDS      base and settings of every kind of run
-Reference  an uninterrupted run
-Kill       moment and signal of a kill
-Tally      counts of kills and problems
-Chain      sequence of runs, each a sequence of processes
-"""
+"""Runs in sequence, each killed and resumed until it finishes, with a check after every kill."""
 
 import shutil
 import signal
@@ -32,14 +25,7 @@ from tests.run_checks import (
     problems_in_replayed_lines,
 )
 from tests.tiny_run import TinyRun
-from tests.trainer_process import (
-    IN_CREATE,
-    IN_DELETE,
-    IN_MODIFY,
-    IN_MOVED_TO,
-    FolderEvents,
-    TrainerProcess,
-)
+from tests.trainer_process import IN_CREATE, IN_DELETE, IN_MODIFY, IN_MOVED_TO, FolderEvents, TrainerProcess
 
 WORKERS = [0, 2]
 ORPHANED_S = 20.0  # a data worker that still imports looks for its trainer afterwards, late on a busy machine
@@ -144,11 +130,7 @@ class Kill:
 
     @classmethod
     def draw(cls, random: Random, durations_s: tuple[float, float]) -> "Kill":
-        """Return a random kill.
-
-        Args:
-            durations_s: durations of a whole process, and of its training.
-        """
+        """Return a random kill, for the durations of a whole process and of its training."""
         moment = random.random()
         number = signal.SIGKILL if random.random() < 0.8 else random.choice((signal.SIGTERM, signal.SIGINT))
         has_second = number != signal.SIGKILL and random.random() < 0.2
@@ -199,6 +181,7 @@ class Tally:
         return Tally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
+@dataclass
 class Chain:
     """Sequence of runs of a kind, each a sequence of processes, until there were `kills` kills.
 
@@ -206,16 +189,15 @@ class Chain:
         end: time.monotonic() after which no more processes are killed.
     """
 
-    def __init__(
-        self, reference: Reference, arguments: KillResume, random: Random, kills: int, end: float
-    ) -> None:
-        self.reference = reference
-        self.arguments = arguments
-        self.random = random
-        self.kills = kills
-        self.end = end
-        self.tokenizer = load_tokenizer(reference.project.folder / "tokenizer.model")
-        self.tally = Tally()
+    reference: Reference
+    arguments: KillResume
+    random: Random
+    kills: int
+    end: float
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self.tokenizer = load_tokenizer(self.reference.project.folder / "tokenizer.model")
 
     @property
     def is_due(self) -> bool:

@@ -37,14 +37,10 @@ from demo.phrases import NUM_HELD_OUT, joined_halves, words
 from indextts.commands.base import Command
 from indextts.commands.bases import BASE_2_5
 from indextts.commands.data import BuildPairs, ExtendTokenizer, Preprocess
-from indextts.commands.speech import Evaluate, ExportModel
+from indextts.commands.speech import Evaluate
 from indextts.commands.terminal import parse, run, to_argv
 from indextts.commands.train import Train
-from indextts.data.manifest import (
-    Utterance,
-    read_utterances,
-    write_utterances,
-)
+from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.builtin import BuiltinBackend, voice_of
@@ -88,12 +84,7 @@ SIZES = {
         batch=4,
         recognizer={"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1},
     ),
-    "cpu": Size(
-        phrases=12_000,
-        steps=3600,
-        batch=16,
-        recognizer={"num_phrases": 12_000, "steps": 4000},
-    ),
+    "cpu": Size(phrases=12_000, steps=3600, batch=16, recognizer={"num_phrases": 12_000, "steps": 4000}),
 }
 
 
@@ -251,13 +242,13 @@ def held_out_texts() -> list[str]:
 # --- training -----------------------------------------------------------------------------------------
 
 
-def preprocessed(studio: Studio, manifest: Path, base: Path, folder: Path) -> Path:
+def preprocessed(studio: Studio, manifest: Path, folder: Path) -> Path:
     """Encode a manifest and pair it; return the folder with train_pairs.jsonl and val_pairs.jsonl."""
     encode = Preprocess(
         manifest=manifest,
         output_dir=folder,
-        config=base / "config.yaml",
-        gpt_checkpoint=base / "gpt.pth",
+        config=studio.base / "config.yaml",
+        gpt_checkpoint=studio.base / "gpt.pth",
         val_ratio=0.1 if studio.size.phrases < 100 else 0.03,
     )
     studio.run(encode, folder / "val_manifest.jsonl")
@@ -267,11 +258,6 @@ def preprocessed(studio: Studio, manifest: Path, base: Path, folder: Path) -> Pa
             BuildPairs(manifest=folder / f"{split}_manifest.jsonl", output=output, pairs_per_target=1), output
         )
     return folder
-
-
-def train(studio: Studio, command: Train) -> None:
-    """Train until the last step of the command; a run that was killed resumes."""
-    studio.run(command, command.output_dir / f"model_step{command.max_steps}.json")
 
 
 def training(
@@ -310,13 +296,6 @@ def training(
     return Train(**settings | changed)
 
 
-def export(studio: Studio, checkpoint: Path, base: Path, folder: Path) -> None:
-    command = ExportModel(
-        checkpoint=checkpoint, config=base / "config.yaml", output_dir=folder, dtype="float32"
-    )
-    studio.run(command, folder / "export.json")
-
-
 def fine_tuned(studio: Studio, seed: int) -> Path:
     """Fine-tune the base on Amharic; return the run directory."""
     steps = studio.size.steps
@@ -325,7 +304,8 @@ def fine_tuned(studio: Studio, seed: int) -> Path:
     pairs, tokenizer = amharic_pairs(studio)
     run_dir = folder / f"run_{seed}"
     command = training(studio, pairs, studio.base, tokenizer, run_dir, steps, seed, **FINE_TUNING)
-    train(studio, command.model_copy(update={"config": without_dropout(studio)}))
+    command = command.model_copy(update={"config": without_dropout(studio)})
+    studio.run(command, run_dir / f"model_step{steps}.json")
     return run_dir
 
 
@@ -346,7 +326,7 @@ def amharic_pairs(studio: Studio) -> tuple[Path, Path]:
         base_model=BASE_TOKENIZER, manifests=[manifest], output_model=tokenizer, target_size=NUM_PIECES
     )
     studio.run(command, tokenizer)
-    return preprocessed(studio, manifest, studio.base, studio.folder / "amharic_features"), tokenizer
+    return preprocessed(studio, manifest, studio.folder / "amharic_features"), tokenizer
 
 
 # --- listening ----------------------------------------------------------------------------------------

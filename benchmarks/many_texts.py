@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -113,31 +114,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rows(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
-    def median(name: str, key: str) -> float:
-        return statistics.median(result[key] for result in found[name])
-
-    one = {key: median("1, float32", key) for key in ("codes_s", "cpu_s")}
+    one = {key: _median(found["1, float32"], key) for key in ("codes_s", "cpu_s")}
     return [
         [
             *name.split(", "),
-            *(f"{median(name, key):.3f}" for key in ("codes_s", "sound_s", "cpu_s", "wall_s")),
-            *(f"{one[key] / median(name, key):.1f}" for key in ("codes_s", "cpu_s")),
-            f"{median(name, 'added_bytes') / 1e6:.0f}",
+            *(f"{_median(results, key):.3f}" for key in ("codes_s", "sound_s", "cpu_s", "wall_s")),
+            *(f"{one[key] / _median(results, key):.1f}" for key in ("codes_s", "cpu_s")),
+            f"{_median(results, 'added_bytes') / 1e6:.0f}",
         ]
-        for name in found
+        for name, results in found.items()
         if name != "stream"
     ]
 
 
-def _stream_lines(found: Sequence[dict[str, float]]) -> list[str]:
-    def median(key: str) -> float:
-        return statistics.median(result[key] for result in found)
+def _median(results: Sequence[dict[str, float]], key: str) -> float:
+    return statistics.median(result[key] for result in results)
 
+
+def _stream_lines(found: Sequence[dict[str, float]]) -> list[str]:
     return [
-        f"Stream of one text: the first piece, {median('first_s'):.2f} s of sound, after "
-        f"{median('first_cpu_s'):.2f} s of processor time; the last after {median('cpu_s'):.2f} s. Its "
-        f"log-mel spectrum differs from that of the complete speech by {median('distance_db'):.2f} dB on "
-        f"average; two complete speeches with different noise differ by {median('noise_db'):.2f} dB.",
+        f"Stream of one text: the first piece, {_median(found, 'first_s'):.2f} s of sound, after "
+        f"{_median(found, 'first_cpu_s'):.2f} s of processor time; the last after "
+        f"{_median(found, 'cpu_s'):.2f} s. Its log-mel spectrum differs from that of the complete speech by "
+        f"{_median(found, 'distance_db'):.2f} dB on average; two complete speeches with different noise "
+        f"differ by {_median(found, 'noise_db'):.2f} dB."
     ]
 
 
@@ -252,13 +252,6 @@ def _gpt_config(size: str) -> GPTConfig:
     return replace(config_of("small", dropout=0.0), number_text_tokens=400)
 
 
-class _Backend:
-    """The part of the speech backend that rendering uses: the codec."""
-
-    def __init__(self, codec: SemanticCodec, num_codes: int) -> None:
-        self.codec, self.num_codes = codec, num_codes
-
-
 def _acoustic(config: GPTConfig, settings: SolverSettings) -> AcousticModel:
     sizes = S2MEL.model_copy(
         update={
@@ -283,7 +276,7 @@ def _acoustic(config: GPTConfig, settings: SolverSettings) -> AcousticModel:
         vocoder = BigVGAN(BIGVGAN.model_copy(update={"upsample_initial_channel": 192}))
     for network in (codec, s2mel, vocoder):
         network.requires_grad_(False).eval()
-    backend: Any = _Backend(codec, num_codes)
+    backend: Any = SimpleNamespace(codec=codec, num_codes=num_codes)  # all that rendering uses
     campplus: Any = None  # only the encoding of a voice needs it
     return AcousticModel(backend, s2mel, campplus, vocoder, settings)
 

@@ -26,7 +26,7 @@ from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWri
 from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.features.audio import load_audio
-from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
+from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ, SpeechBackend
 from indextts.features.builtin import BuiltinBackend
 from indextts.features.builtin_networks import NUM_CODES
 from indextts.system.amounts import counted
@@ -89,32 +89,30 @@ def write_recordings(folder: Path, count: int) -> list[Utterance]:
 
 def make_encoder(name: str, size: str, device: torch.device) -> ClipEncoder:
     """Return a backend and the encoders of the GPT with the throughput that preprocessing chooses."""
-    sizes = SIZES[size]
+    sizes, config = SIZES[size], SIZES[size].gpt
+    backend: SpeechBackend
     if name == "builtin":
-        config = replace(sizes.gpt, feature_dim=FEATURE_DIM)
+        config = replace(config, feature_dim=FEATURE_DIM)
         backend = BuiltinBackend(NUM_CODES, config.of_base.features_per_code)
-        model = conditioning_model(config, device)
-        return ClipEncoder(backend, model, device, choose_throughput(config, device, 0, 0))
-    published = speech_backend(sizes, device, torch.float32)
-    model = conditioning_model(sizes.gpt, device)
-    return ClipEncoder(published, model, device, choose_throughput(sizes.gpt, device, 0, 0))
+    else:
+        backend = speech_backend(sizes, device, torch.float32)
+    model = conditioning_model(config, device)
+    return ClipEncoder(backend, model, device, choose_throughput(config, device, 0, 0))
 
 
+@dataclass(frozen=True)
 class _Bench:
     """Measures one backend."""
 
-    def __init__(
-        self, name: str, encoder: ClipEncoder, utterances: Sequence[Utterance], device: torch.device
-    ) -> None:
-        self.name = name
-        self.encoder = encoder
-        self.utterances = utterances
-        self.device = device
-        self.audio_s = sum(utterance.duration_s for utterance in utterances)
+    name: str
+    encoder: ClipEncoder
+    utterances: Sequence[Utterance]
+    device: torch.device
 
     def row(self, stage: str, work: Callable[[], object]) -> Row:
         _, took = timed(work, str(self.device))
-        row = Row(self.name, stage, len(self.utterances), self.audio_s, took)
+        audio_s = sum(utterance.duration_s for utterance in self.utterances)
+        row = Row(self.name, stage, len(self.utterances), audio_s, took)
         print(": ".join(row.cells()), flush=True)
         return row
 
@@ -150,7 +148,8 @@ class _Bench:
             yield self.row(
                 "conditioning and emotion", lambda: deque(map(self._condition, features), maxlen=0)
             )
-        encoded = self._encoded()
+        found = self.encoder.encode_all(self.utterances)
+        encoded = [clip for clip in found if isinstance(clip, EncodedUtterance)]
         yield self.row("writing", lambda: self._write(folder / "alone", encoded))
 
     def wholes(self, folder: Path) -> Iterator[Row]:
@@ -168,8 +167,7 @@ class _Bench:
             mark = " (chosen)" if throughput == chosen else ""
             target = folder / str(number)
             yield self.row(
-                f"whole: {stage}{mark}",
-                partial(self._write, target, encoder.encode_all(self.utterances)),
+                f"whole: {stage}{mark}", partial(self._write, target, encoder.encode_all(self.utterances))
             )
 
     def _read(self, num_readers: int) -> None:
@@ -185,23 +183,10 @@ class _Bench:
         model.conditioning(padded, lengths, isolate_padding=True)
         model.emotion(padded, lengths, isolate_padding=True)
 
-    def _encoded(self) -> list[EncodedUtterance]:
-        found = self.encoder.encode_all(self.utterances)
-        return [clip for clip in found if isinstance(clip, EncodedUtterance)]
-
     def _write(self, folder: Path, encoded: Iterator[object] | Sequence[object]) -> None:
         config = self.encoder.model.config
-        writer = FeatureStoreWriter(
-            folder,
-            StoreInfo(
-                backend=self.name,
-                backend_identity="benchmark",
-                encoders_identity="benchmark",
-                model_dim=config.model_dim,
-                num_latents=config.num_latents,
-                latents="float16",
-            ),
-        )
+        info = StoreInfo(self.name, "benchmark", "benchmark", config.model_dim, config.num_latents, "float16")
+        writer = FeatureStoreWriter(folder, info)
         for clip in encoded:
             assert isinstance(clip, EncodedUtterance), clip
             writer.add(clip)

@@ -17,7 +17,6 @@ Axes: B rows, N text tokens, M codes, D width, V+1 rows of the text head, C code
 """
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,15 +27,6 @@ from transformers import GPT2Config, GPT2Model
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 
 TEXT_WEIGHT, MEL_WEIGHT = 0.2, 0.8
-
-
-@dataclass(frozen=True)
-class StepLosses:
-    """Losses and accuracy of a step, read to the host."""
-
-    text_loss: float
-    mel_loss: float
-    mel_top1: float
 
 
 class NoPositions(nn.Module):
@@ -114,16 +104,20 @@ class ReferenceTrainer:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _step: 1.0)
 
-    def step(self, batch: GPTBatch, max_norm: float = 1.0) -> StepLosses:
-        """Execute one micro-step and one optimizer step on a padded batch in host memory."""
+    def step(self, batch: GPTBatch) -> tuple[float, float, float]:
+        """Execute one micro-step and one optimizer step on a padded batch in host memory.
+
+        Returns:
+            Losses of the text and the codes, and the accuracy of the codes, read to the host.
+        """
         hooks = self._freeze_base_rows()
         batch = batch.to(self.device)
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
             text_loss, mel_loss, top1 = self.losses(batch)
         loss = TEXT_WEIGHT * text_loss + MEL_WEIGHT * mel_loss
         loss.backward()  # type: ignore[no-untyped-call]
-        read = StepLosses(text_loss.item(), mel_loss.item(), top1.item())
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
+        read = text_loss.item(), mel_loss.item(), top1.item()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -136,10 +130,8 @@ class ReferenceTrainer:
         model, config = self.model, self.model.config
         text = pad_by_rows(batch.text_ids.clone(), batch.text_lengths, config.stop_text_token)
         codes = pad_by_rows(batch.codes.clone(), batch.code_lengths, config.stop_mel_token)
-        text, codes = (
-            F.pad(text, (0, 1), value=config.stop_text_token),
-            F.pad(codes, (0, 1), value=config.stop_mel_token),
-        )
+        text = F.pad(text, (0, 1), value=config.stop_text_token)
+        codes = F.pad(codes, (0, 1), value=config.stop_mel_token)
         text_inputs, text_targets = aligned(text, config.start_text_token, config.stop_text_token)
         mel_inputs, mel_targets = aligned(codes, config.start_mel_token, config.stop_mel_token)
         sequence = torch.cat(

@@ -18,11 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-import psutil
 import torch
 from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, publish, table, timed
+from benchmarks.start_time import cpu_s
 from benchmarks.workload import build_model
 from indextts.commands.bases import BASE_2_5
 from indextts.commands.terminal import parse, run
@@ -80,11 +80,10 @@ def clients(server: Server, number: int, command: SpeechServer) -> list[str]:
         assert len(server.say(text)) == 2 * 960 * command.codes
         return time.perf_counter() - asked
 
-    process = psutil.Process(server.process.pid)
-    used, started = cpu_s(process), time.perf_counter()
+    used, started = cpu_s(server.process.pid), time.perf_counter()
     with ThreadPoolExecutor(number) as pool:
         waited = list(pool.map(wait, map(text_of, range(command.requests))))
-    took, used = time.perf_counter() - started, cpu_s(process) - used
+    took, used = time.perf_counter() - started, cpu_s(server.process.pid) - used
     return [
         str(number),
         str(command.requests),
@@ -99,14 +98,13 @@ def long_text(server: Server) -> list[str]:
     """Return what a long text costs, whole and streamed, and how long a sentence waits beside it."""
     words = (DEMO / "english.txt").read_text(encoding="utf-8").split()
     long = " ".join((words * LONG_WORDS)[:LONG_WORDS])
-    process = psutil.Process(server.process.pid)
     alone = [timed(lambda: server.say(text_of(0)))[1].wall_s for _ in range(SHORT_REQUESTS)]
     beside: list[float] = []
     used = {}
     for name, fields in (("whole", {}), ("streamed", {"extra_body": {"stream": True}})):
-        before = cpu_s(process)
+        before = cpu_s(server.process.pid)
         sound = server.say(long, **fields)
-        used[name] = cpu_s(process) - before
+        used[name] = cpu_s(server.process.pid) - before
     with ThreadPoolExecutor(1) as pool:
         speaking = pool.submit(server.say, long)
         time.sleep(statistics.median(alone))  # it has its places
@@ -135,11 +133,6 @@ def hostile(server: Server, number: int) -> list[str]:
         f"{number} hostile requests: the statuses are {shown}, {through}; after the first {WARM_UP}, memory "
         f"changed by {server.memory_mib() - before:+.1f} MiB from {before:.0f} MiB."
     ]
-
-
-def cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def text_of(number: int) -> str:

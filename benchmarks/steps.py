@@ -131,14 +131,23 @@ class Stepper:
             )
 
     @property
+    def attention(self) -> str:
+        """Name of the attention, and its dropout."""
+        is_packed = self.variant.kind == "packed"
+        dropout = self.variant.attention_dropout
+        if dropout is None:
+            dropout = self.config.dropout if self.backend.has_dropout or not is_packed else 0.0
+        return f"{self.backend.name if is_packed else 'SDPA'}, dropout {dropout:g}"
+
+    @property
     def num_batches(self) -> int:
         return len(self.packed or self.padded)
 
     def step(self, index: int) -> Tensor | float:
         """Execute a step on batch `index`; return the loss, on the device unless the variant reads it."""
         if self.reference is not None:
-            losses = self.reference.step(self.padded[index])
-            return TEXT_WEIGHT * losses.text_loss + MEL_WEIGHT * losses.mel_loss
+            text_loss, mel_loss, _ = self.reference.step(self.padded[index])
+            return TEXT_WEIGHT * text_loss + MEL_WEIGHT * mel_loss
         self.model.gpt.recompute = self.variant.checkpointing
         dtype = self.variant.dtype
         with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):

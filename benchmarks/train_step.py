@@ -29,7 +29,6 @@ from benchmarks.workload import (
 )
 from indextts.commands.base import Device
 from indextts.commands.terminal import parse, run
-from indextts.models.gpt.attention import choose_backend
 from indextts.models.gpt.config import GPTConfig
 from indextts.training.run import has_native_bfloat16
 
@@ -134,14 +133,14 @@ def report(
     peak = peak_operations(steppers[0].device)
     operations = sum(useful_operations(group, config) for group in groups)
     base = timings[0]
-    header = ["variant", "arithmetic", "attention dropout", "valid tokens/s", "ratio", "ratio by CPU time"]
+    header = ["variant", "arithmetic", "attention", "valid tokens/s", "ratio", "ratio by CPU time"]
     header += ["median pass", "peak memory", "loss - reference", *(["MFU"] if peak else [])]
     rows = []
     for stepper, timing in zip(steppers, timings, strict=True):
         cells = [
             stepper.variant.name,
             str(stepper.variant.dtype).removeprefix("torch."),
-            attention_dropout(stepper.variant, stepper.device, config),
+            stepper.attention,
             f"{timing.tokens_per_second:,.0f}",
             f"{timing.tokens_per_second / base.tokens_per_second:.2f}",
             f"{timing.tokens_per_cpu_second / base.tokens_per_cpu_second:.2f}",
@@ -158,13 +157,6 @@ def report(
         "",
         *table(header, rows),
     ]
-
-
-def attention_dropout(variant: Variant, device: torch.device, config: GPTConfig) -> str:
-    if variant.kind != "packed":
-        return f"{config.dropout:g}, SDPA"
-    backend = choose_backend(device, variant.dtype, variant.backend)
-    return f"{config.dropout if backend.has_dropout else 0:g}, {backend.name}"
 
 
 if __name__ == "__main__":

@@ -52,11 +52,7 @@ PUBLISHED = GPTConfig(
 
 # A training step does not use the encoders: they are as small as possible and cost no memory.
 _NO_ENCODER = ConditionModuleConfig(2, 1, 1, 1, "conv2d2", 1)
-_SHAPES = {  # model_dim, layers, heads
-    "tiny": (64, 2, 2),
-    "small": (512, 6, 8),
-    "published": (1280, 24, 20),
-}
+_SHAPES = {"tiny": (64, 2, 2), "small": (512, 6, 8), "published": (1280, 24, 20)}  # width, layers, heads
 SIZES = tuple(_SHAPES)
 
 # Dense bfloat16 peak in operations per second, from the vendor's data sheets.
@@ -116,15 +112,12 @@ def build_model(config: GPTConfig, device: torch.device, seed: int = 0) -> Unifi
             if parameter.dim() >= 2:
                 parameter.normal_(0, 0.02, generator=generator)
             else:
-                parameter.fill_(1.0 if _is_norm_weight(model, name) else 0.0)
+                owner, _, kind = name.rpartition(".")
+                is_norm = isinstance(model.get_submodule(owner), nn.LayerNorm)
+                parameter.fill_(1.0 if is_norm and kind == "weight" else 0.0)
         for buffer in model.buffers():
             buffer.zero_()
     return model
-
-
-def _is_norm_weight(model: UnifiedVoice, name: str) -> bool:
-    owner, _, kind = name.rpartition(".")
-    return kind == "weight" and isinstance(model.get_submodule(owner), nn.LayerNorm)
 
 
 def make_samples(config: GPTConfig, count: int, seed: int = 0, longest_s: float = LONGEST_S) -> list[Sample]:

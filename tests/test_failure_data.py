@@ -29,15 +29,7 @@ from tests.run_checks import differences
 from tests.test_exact_resume import one_utterance_a_file, words_with_own_tokens
 from tests.test_models_checkpoint import Payload
 from tests.test_trainer import load, numbers
-from tests.tiny_run import (
-    TinyRun,
-    array_file,
-    features_of,
-    load_pairs,
-    make_tiny_run,
-    pair,
-    rewrite_features,
-)
+from tests.tiny_run import TinyRun, array_file, features_of, load_pairs, make_tiny_run, pair, rewrite_features
 
 
 @pytest.fixture

@@ -188,10 +188,7 @@ def test_row_22_a_write_that_fails_at_any_byte_leaves_the_previous_checkpoint(ti
     content = load(tiny.output / "latest.pth")
     newer = whole.model_copy(update={"step": 3, "serial": whole.serial + 1})
     for number in range(50):
-        with (
-            largest_file(number * whole.num_bytes // 50),
-            pytest.raises(OSError, match="File too large"),
-        ):
+        with largest_file(number * whole.num_bytes // 50), pytest.raises(OSError, match="File too large"):
             write_checkpoint(tiny.output, content, newer)
         assert verify_checkpoint(tiny.output / "latest.pth") == whole
         assert not (tiny.output / "model_step3.pth").exists()

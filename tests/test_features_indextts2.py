@@ -155,10 +155,8 @@ def test_the_error_lists_all_missing_files_and_their_sources(tmp_path, monkeypat
 
 def test_the_hugging_face_cache_replaces_only_the_default_folder(files, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    repository, others = (
-        tmp_path / "models--facebook--w2v-bert-2.0",
-        (files / "config.yaml", files / "wav2vec2bert_stats.pt"),
-    )
+    repository = tmp_path / "models--facebook--w2v-bert-2.0"
+    others = (files / "config.yaml", files / "wav2vec2bert_stats.pt")
     cached = shutil.copytree(files / "w2v-bert-2.0", repository / "snapshots" / ("0" * 40))
     (repository / "refs").mkdir()
     (repository / "refs/main").write_text("0" * 40)

@@ -1,14 +1,18 @@
-"""Tests of indextts/features/log_mel.py: input of w2v-BERT 2.0, and mel filters."""
+"""Tests of indextts/features/log_mel.py and mel_spectrogram.py: input of w2v-BERT 2.0, and mel filters."""
 
+import math
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import soxr
+import torch
 from transformers import SeamlessM4TFeatureExtractor
 from transformers.audio_utils import mel_filter_bank
 
 from indextts.features.log_mel import log_mel_pairs, num_vectors, slaney_filters
+from indextts.features.mel_spectrogram import resample
 from tests.published_files import noisy_speech
 
 
@@ -44,3 +48,22 @@ def test_reading_recordings_needs_no_torch():
 def test_filters_are_those_of_another_implementation(rate_hz, window, num_bands):
     theirs = mel_filter_bank(window // 2 + 1, num_bands, 0.0, rate_hz / 2, rate_hz, mel_scale="slaney")
     np.testing.assert_allclose(slaney_filters(rate_hz, window, num_bands), theirs.T, atol=1e-6)
+
+
+def tone(frequency_hz: float, rate_hz: int, duration_s: float = 1.0) -> torch.Tensor:
+    time = torch.arange(int(rate_hz * duration_s)) / rate_hz
+    return 0.3 * torch.sin(2 * math.pi * frequency_hz * time)
+
+
+def test_resampling_keeps_a_tone_and_drops_what_the_new_rate_cannot_hold():
+    resampled = resample(tone(1000, 22_050)[None], 22_050, 16_000)[0]
+    torch.testing.assert_close(resampled[100:-100], tone(1000, 16_000)[100:-100], rtol=0, atol=1e-3)
+    assert resample(tone(10_000, 22_050)[None], 22_050, 16_000)[0, 100:-100].abs().max() < 0.01
+
+
+def test_resampling_agrees_with_another_resampler():
+    noise = np.random.default_rng(0).normal(0, 0.1, 22_050)
+    low = soxr.resample(soxr.resample(noise, 22_050, 8_000), 8_000, 22_050).astype(np.float32)
+    ours = resample(torch.from_numpy(low)[None], 22_050, 16_000)[0].numpy()
+    theirs = soxr.resample(low, 22_050, 16_000)
+    assert np.abs(ours[200:-200] - theirs[: len(ours)][200:-200]).max() < 2e-3

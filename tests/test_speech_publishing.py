@@ -129,10 +129,8 @@ def test_a_killed_upload_resumes_and_the_model_speaks_by_name(project: Project, 
     others = {*small, "gpt.safetensors", "config.yaml", "README.md", "LICENSE-NOTE.txt"}
     assert published.keys() - package == others
     (tmp_path / "gpt.safetensors").write_bytes(published["gpt.safetensors"])
-    sent, kept = (
-        load_file(tmp_path / "gpt.safetensors"),
-        torch.load(project.export / "gpt.pth", weights_only=True),
-    )
+    sent = load_file(tmp_path / "gpt.safetensors")
+    kept = torch.load(project.export / "gpt.pth", weights_only=True)
     assert sent.keys() == kept.keys()
     assert all(torch.equal(sent[name], kept[name]) for name in kept)
 

@@ -1,4 +1,4 @@
-"""Tests of indextts/speech/synthesis/acoustic.py, and of the loading of its networks."""
+"""Tests of indextts/speech/synthesis/acoustic.py and bigvgan.py, and of the loading of their networks."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from indextts.features import speech_encoder
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.semantic_codec import without_weight_norm
 from indextts.speech.synthesis.acoustic import AcousticModel, find_backend, find_files
-from indextts.speech.synthesis.bigvgan import BigVGAN, load_bigvgan
-from indextts.speech.synthesis.config import S2MelConfig
+from indextts.speech.synthesis.bigvgan import BigVGAN, Downsampling, Upsampling, load_bigvgan
+from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
 from indextts.speech.synthesis.renderer import Reference, Segment
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings, load_s2mel, target_frames
 from tests.acoustic_files import BIGVGAN, S2MEL, STYLE_DIM, write_acoustic_files
-from tests.published_files import FEATURE_DIM, GPT, NUM_CODES
+from tests.published_files import FEATURE_DIM, GPT, NUM_CODES, randomise
 
 CPU = torch.device("cpu")
 FAST = SolverSettings(steps=3)
@@ -272,3 +272,20 @@ def test_a_folder_of_2_5_asks_for_files_of_2_5_and_takes_its_own_codec(tmp_path,
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert find_backend(tmp_path)[1] == tmp_path / "codec.pth"
+
+
+@pytest.mark.parametrize("num_frames", [1, 13])
+def test_a_frame_becomes_256_samples_between_minus_one_and_one(num_frames):
+    vocoder = randomise(BigVGAN(BigVGANConfig.model_validate(BIGVGAN)), seed=0)
+    mel = 100 * torch.randn(2, 80, num_frames, generator=torch.Generator().manual_seed(0))
+    samples = vocoder(mel)
+    assert samples.shape == (2, 1, 256 * num_frames)
+    assert samples.abs().max() == 1.0  # so loud a mel is clipped
+
+
+def test_a_slow_wave_survives_upsampling_and_downsampling():
+    time = torch.arange(400) / 400
+    wave = torch.sin(2 * torch.pi * 10 * time).expand(1, 3, -1)
+    doubled = Upsampling()(wave)
+    assert doubled.shape == (1, 3, 800)
+    torch.testing.assert_close(Downsampling()(doubled)[..., 20:-20], wave[..., 20:-20], rtol=0, atol=0.01)

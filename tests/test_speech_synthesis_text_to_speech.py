@@ -262,10 +262,8 @@ def test_the_published_model_speaks_with_emotion_weights(tuned: Project, publish
 def test_an_adapter_speaks_as_the_merged_export_and_without_strength_as_the_base(
     tuned: Project, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ):
-    run, settings = (
-        tmp_path / "run",
-        {"max_steps": 4, "warmup_steps": 0, "lora_rank": 2, "learning_rate": 0.05, "lora_alpha": 99},
-    )
+    run = tmp_path / "run"
+    settings = {"max_steps": 4, "warmup_steps": 0, "lora_rank": 2, "learning_rate": 0.05, "lora_alpha": 99}
     assert train(trainer_flags(tuned, output_dir=run, **settings)) == 0
     fields = {"checkpoint": run / "latest.pth", "config": tuned.config}
     merged = export(ExportModel(output_dir=tmp_path / "merged", **fields)).parent

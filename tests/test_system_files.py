@@ -1,12 +1,16 @@
-"""Tests of indextts/system/files.py: files are complete or unchanged."""
+"""Tests of indextts/system/files.py and disk.py: files are complete or unchanged."""
 
 import json
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from indextts.errors import FOLDER_IN_USE, UserError
+from indextts.system.disk import locked_folder
 from indextts.system.files import (
     count_lines,
     file_stamp,
@@ -76,3 +80,34 @@ def test_a_replaced_file_of_the_same_size_has_another_stamp(tmp_path: Path):
 def test_blank_lines_are_not_counted(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"1\n\n2\n  \n3")
     assert count_lines(tmp_path / "a") == 3
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from indextts.system.disk import locked_folder
+with locked_folder(Path(sys.argv[1]), in_use="no"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_has_one_writer_until_its_process_is_gone(tmp_path):
+    lock = tmp_path / "new/folder/.lock"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(UserError, match="wait for it") as refused,
+            locked_folder(lock, in_use="wait for it"),
+        ):
+            pass
+        assert refused.value.exit_status == FOLDER_IN_USE
+        holder.kill()
+    with locked_folder(lock, in_use="wait for it"):
+        pass
+
+
+def test_a_path_that_is_not_a_folder_is_a_user_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file: "), locked_folder(tmp_path / "file/.lock", in_use="-"):
+        pass

@@ -1,4 +1,4 @@
-"""Tests of indextts/training/distributed/ranks.py in one process; test_several_processes.py starts more."""
+"""Tests of indextts/training/distributed in one process; test_several_processes.py starts more."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ from indextts.system.processes import Process, find_process, this_process
 from indextts.system.signals import StopRequest
 from indextts.training.distributed import ranks
 from indextts.training.distributed.ranks import ExitReasons, Ranks, process_group
-from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.distributed.torchrun import RankInfo, log_name
 
 
 def test_a_process_that_was_asked_to_stop_does_not_join():
@@ -83,3 +83,19 @@ def test_a_lost_rank_on_another_machine_is_reported_by_host(monkeypatch: pytest.
     assert "node-b" in str(lost)
     assert "(broken pipe)" in str(lost)
     assert "train_rank1.log" in str(lost)
+
+
+SECOND = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+
+
+def test_without_torchrun_there_is_one_process():
+    assert RankInfo.from_environment({}) == RankInfo()
+    assert RankInfo.from_environment({"WORLD_SIZE": "4"}) == RankInfo()  # clusters set it for every program
+    assert RankInfo().is_main
+
+
+def test_torchruns_variables_give_the_rank():
+    info = RankInfo.from_environment(SECOND | {"TORCHELASTIC_RESTART_COUNT": "2"})
+    assert info == RankInfo(rank=1, world_size=4, local_rank=1, local_world_size=2, num_restarts=2)
+    assert not info.is_main
+    assert log_name(info.rank) == "train_rank1.log"

@@ -25,21 +25,8 @@ import soxr
 from numpy.typing import NDArray
 
 from indextts.commands.data import Channel
-from indextts.features.audio import (
-    NOT_FINITE,
-    Header,
-    RecordingError,
-    mixing_weights,
-    read_header,
-    too_short,
-)
-from indextts.features.vad import (
-    SAMPLE_RATE_HZ,
-    WINDOW_SAMPLES,
-    Span,
-    speech_probabilities,
-    speech_spans,
-)
+from indextts.features.audio import NOT_FINITE, Header, RecordingError, mixing_weights, read_header, too_short
+from indextts.features.vad import SAMPLE_RATE_HZ, WINDOW_SAMPLES, Span, speech_probabilities, speech_spans
 
 MAX_UNREAD_S = 0.25  # encoders of MP3 add up to 0.2 s, which libsndfile removes
 WRONG_LENGTH = "decoded because of a wrong length in the header"  # outcomes

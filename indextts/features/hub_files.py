@@ -33,14 +33,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from indextts.errors import UserError, disk_errors
-from indextts.features.published_files import (
-    Remote,
-    RepoType,
-    partial_path,
-    read_record,
-    stamp,
-    write_record,
-)
+from indextts.features.published_files import Remote, RepoType, partial_path, read_record, stamp, write_record
 from indextts.system.amounts import counted, shown_size
 from indextts.system.disk import locked_folder, require_space
 from indextts.system.files import first_free, link_or_copy, sync

@@ -31,13 +31,7 @@ from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
 from indextts.training.batches import Batch, MicroBatch, perturbed
 from indextts.training.compiling import compile_blocks
-from indextts.training.decision import (
-    Signals,
-    decide,
-    has_run_out_of_patience,
-    listen_now,
-    validate_now,
-)
+from indextts.training.decision import Signals, decide, has_run_out_of_patience, listen_now, validate_now
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
 from indextts.training.distributed.sharding import all_reduce_losses
 from indextts.training.distributed.sync import (

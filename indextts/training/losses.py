@@ -219,11 +219,9 @@ class _HeadLoss(torch.autograd.Function):
         is_hit = torch.empty(len(states), dtype=torch.bool, device=states.device)
         if needs_gradient:
             # in the types of the parameters: the parts of many chunks are added without rounding to `dtype`
-            d_states, d_weight, d_bias = (
-                torch.empty_like(states),
-                torch.zeros_like(weight),
-                torch.zeros_like(bias),
-            )
+            d_states = torch.empty_like(states)
+            d_weight = torch.zeros_like(weight)
+            d_bias = torch.zeros_like(bias)
         for start in range(0, len(states), num_rows):
             part = slice(start, start + num_rows)
             chunk, target = states[part].to(dtype), targets[part]

@@ -42,11 +42,9 @@ class CtcRecognizer:
         self.clips_at_once = placement.clips_at_once
         self.sample_rate_hz: int = loaded.extractor.sampling_rate
         self.padding_is_neutral = False
-        self._model, self._extractor, self._tokenizer = (
-            loaded.model.eval(),
-            loaded.extractor,
-            loaded.tokenizer,
-        )
+        self._model = loaded.model.eval()
+        self._extractor = loaded.extractor
+        self._tokenizer = loaded.tokenizer
         self._placement = Placement(torch.device("cpu"))
         if placement.batch_s:  # in float32, where a difference cannot be rounding
             self.padding_is_neutral = self._try_padding()

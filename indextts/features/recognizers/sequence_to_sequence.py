@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.features.recognizers.first_transcripts import counts
-from indextts.features.recognizers.recognizer import (
-    MIN_DURATION_S,
-    LoadedModel,
-    Placement,
-    batches,
-    parts,
-)
+from indextts.features.recognizers.recognizer import MIN_DURATION_S, LoadedModel, Placement, batches, parts
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
 

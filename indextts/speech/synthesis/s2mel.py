@@ -94,10 +94,8 @@ class FlowMatching(nn.Module):
         num_rows, num_all = len(noise), noise.shape[2]
         of_prompt, of_all = zip(*(lengths or [(prompt.shape[2], num_all)] * num_rows), strict=True)
         is_padded = min(of_all) < num_all
-        frames, ends = (
-            torch.arange(num_all, device=noise.device),
-            torch.tensor(of_prompt, device=noise.device),
-        )
+        frames = torch.arange(num_all, device=noise.device)
+        ends = torch.tensor(of_prompt, device=noise.device)
         is_prompt = (frames < ends[:, None])[:, None]  # (B, 1, P + T)
         copies = 2 if settings.guidance_rate > 0 else 1
         x_lens = torch.tensor(of_all * copies, device=noise.device)
