@@ -143,9 +143,9 @@ def write_files(folder: Path, num_utterances: int, num_pairs: int) -> None:
     """Write base model, features and pairs."""
     import torch
 
+    from demo.make_base_checkpoint import random_model
     from indextts.data.encoding import encoders_identity
     from indextts.models.gpt.config import load_config
-    from indextts.models.gpt.weights import random_model
 
     folder.mkdir(parents=True, exist_ok=True)
     config = load_config(BASE / "config.yaml")

@@ -17,11 +17,11 @@ import torch
 import yaml
 from torch import nn
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.bases import BASE_2_5
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.semantic_codec import HalvingCodec, SemanticCodecConfig
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
 from indextts.speech.synthesis.s2mel import S2Mel

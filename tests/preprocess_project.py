@@ -9,12 +9,12 @@ import soundfile
 import torch
 import yaml
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.data import Preprocess
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.preprocess import PreprocessResult, preprocess
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.weights import random_model
 from tests import killed_program
 from tests.tiny_gpt import TINY
 

@@ -19,11 +19,11 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertConfig, Wav2Vec2BertModel
 
+from demo.make_base_checkpoint import random_model
 from indextts.features.log_mel import log_mel_pairs
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.features.speech_encoder import load_speech_encoder
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.weights import random_model
 
 FEATURE_DIM = 32
 NUM_CODES = 64

@@ -10,11 +10,11 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.data import Preprocess
 from indextts.data.manifest import Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
-from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project, make_settings
 from indextts.system.files import write_json
 from tests.acoustic_files import write_acoustic_files

@@ -8,6 +8,7 @@ import pytest
 import soundfile
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.data.batch_sizing import Throughput
 from indextts.data.encoding import SORTED_CLIPS, BatchLimit, ClipEncoder, batches_of
 from indextts.data.feature_store_writer import EncodedUtterance
@@ -15,7 +16,6 @@ from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip
 from indextts.data.rejected import Rejected
 from indextts.features.builtin import BuiltinBackend
-from indextts.models.gpt.weights import random_model
 from indextts.models.out_of_memory import is_out_of_memory
 from tests.tiny_gpt import TINY
 

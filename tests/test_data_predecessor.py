@@ -12,13 +12,13 @@ import soundfile
 import torch
 import yaml
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.data import BuildPairs, ImportFeatures
 from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import Utterance
 from indextts.data.predecessor import OldFolder, import_features
 from indextts.errors import UserError
-from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from tests.preprocess_project import files_of, utterances_of

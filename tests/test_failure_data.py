@@ -14,11 +14,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from demo.make_base_checkpoint import random_model
 from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.models.checkpoint import TEXT_TABLES
-from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.training import loop, metrics
 from indextts.training.batches import MicroBatch, collate_padded

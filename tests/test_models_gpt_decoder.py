@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.models.gpt.decoder import INITIAL_CAPACITY, Decoder, code_position, make_prefix
-from indextts.models.gpt.weights import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
 

@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, make_prefix
 from indextts.models.gpt.generate import Generation, Prompt, code_states, generate, set_precision
-from indextts.models.gpt.weights import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
 STOP = TINY.stop_mel_token

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from benchmarks.workload import PUBLISHED
+from demo.make_base_checkpoint import initialise, random_model
 from indextts.models.gpt.gpt2 import dropout, keep_mask, keep_scale
 from indextts.models.gpt.model import frame
-from indextts.models.gpt.weights import empty_model, initialise, random_model
+from indextts.models.gpt.weights import empty_model
 from tests.tiny_gpt import TINY, tiny_batch
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import current_flash_attention_impl, restore_flash_attention_impl
 
+from demo.make_base_checkpoint import random_model
 from indextts.models.gpt.attention import (
     BLOCKS,
     JAGGED,
@@ -23,7 +24,6 @@ from indextts.models.gpt.attention import (
 from indextts.models.gpt.gpt2 import causal_attention
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, pack
-from indextts.models.gpt.weights import random_model
 from indextts.training.losses import LossSums, batch_sums
 from tests.conformance import gradients_of, single_row
 from tests.reference_vectors import Vectors, read_vectors

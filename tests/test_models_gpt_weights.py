@@ -5,16 +5,10 @@ import pytest
 import torch
 
 from benchmarks.workload import PUBLISHED
+from demo.make_base_checkpoint import random_model
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import GPTConfig, config_for
-from indextts.models.gpt.weights import (
-    ENCODERS,
-    check_fit,
-    empty_model,
-    load_encoders,
-    load_model,
-    random_model,
-)
+from indextts.models.gpt.weights import ENCODERS, check_fit, empty_model, load_encoders, load_model
 from indextts.models.weight_names import published_names
 from indextts.training.optim import select_trained, weight_device
 from tests.tiny_gpt import TINY, tiny_batch

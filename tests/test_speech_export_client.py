@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.bases import BASE_2_5
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import ExportModel, Synthesize
@@ -15,7 +16,7 @@ from indextts.errors import UserError
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import config_for, config_with_text_tokens, load_config
 from indextts.models.gpt.generate import Prompt, generate
-from indextts.models.gpt.weights import load_model, random_model
+from indextts.models.gpt.weights import load_model
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.speech.synthesis.trained_model import load_trained

@@ -17,6 +17,7 @@ import yaml
 from huggingface_hub.utils import validate_repo_id
 from safetensors.torch import load_file
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.bases import BASE_2_5
 from indextts.commands.speech import ExportModel, PublishModel, Synthesize
@@ -24,7 +25,6 @@ from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
 from indextts.features.hub_files import hub_errors
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project
 from indextts.speech.evaluation.judge import Judgement
 from indextts.speech.evaluation.report import Clip, summarize

@@ -24,12 +24,12 @@ import torch
 import uvicorn
 from fastapi import FastAPI
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Serve
 from indextts.errors import UserError
 from indextts.features.builtin import log_mel
 from indextts.models.gpt.generate import Generation, Prompt
-from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project
 from indextts.speech.evaluation.judge import Judge
 from indextts.speech.serving import serve

@@ -3,8 +3,8 @@ import shutil
 import pytest
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.errors import UserError
-from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis.emotion import EMOTIONS, EmotionTable, load_emotions, mix_emotion
 from tests.acoustic_files import EMO_NUM, STYLE_DIM, write_acoustic_files
 from tests.published_files import GPT

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, make_prefix
-from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis import segments
 from indextts.speech.synthesis.segments import choose_num_segments, segment_bytes
 from tests.tiny_gpt import TINY, tiny_batch

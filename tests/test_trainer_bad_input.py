@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.models.gpt.weights import random_model
+from demo.make_base_checkpoint import random_model
 from indextts.text.bases import base_tokenizer
 from indextts.text.tokenizer import parse_model
 from tests.tiny_run import TinyRun, make_tiny_run, write_features

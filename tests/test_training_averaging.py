@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_weights, select_weights
-from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.trained_model import load_trained

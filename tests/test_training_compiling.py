@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.utils import counters
 
+from demo.make_base_checkpoint import random_model
 from indextts.models.gpt.attention import BLOCKS, VARLEN, AttentionBackend, Segments
 from indextts.models.gpt.gpt2 import GPT2, Attend
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, pack
-from indextts.models.gpt.weights import random_model
 from indextts.models.lora import LoraSettings, add_adapters
 from indextts.runs.schedule import EpochSize
 from indextts.training import compiling

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from demo.make_base_checkpoint import random_model
 from indextts.models.gpt.model import GPTOutput
-from indextts.models.gpt.weights import random_model
 from indextts.training import losses
 from indextts.training.losses import LossMeans, head_loss, padded_sums
 from tests.tiny_gpt import TINY, tiny_batch

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from demo.make_base_checkpoint import random_model
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.weights import random_model
 from indextts.training.loop import clip_and_step
 from indextts.training.losses import padded_sums
 from indextts.training.optim import (

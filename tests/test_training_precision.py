@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from indextts.models.gpt.weights import random_model
+from demo.make_base_checkpoint import random_model
 from indextts.training.averaging import WeightAverage
 from indextts.training.loop import clip_and_step
 from indextts.training.optim import TrainedParameters, build_optimizer, select_trained, stochastically_rounded

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.pair_columns import PairColumns
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.weights import random_model
 from indextts.training.batches import PairDataset
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.losses import LossMeans

@@ -15,6 +15,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from demo.make_base_checkpoint import random_model
 from indextts.commands.bases import BASES
 from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
@@ -25,7 +26,6 @@ from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import load_index
 from indextts.models.gpt.config import GPTConfig, config_for, load_config
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.weights import random_model
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.restore_rows import plan_text
 from indextts.system.log_lines import log_to_stdout

@@ -149,7 +149,7 @@ NUM_ZERO_ROWS = 2
 
 
 class UnifiedVoice(nn.Module):
-    """The GPT of either base; the weights are uninitialised, see `random_model` and `load_model`."""
+    """The GPT of either base; the weights are uninitialised, see `load_model`."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""Loading weights into a model, with all names and shapes checked first, and initialising fresh weights.
+"""Loading weights into a model, with all names and shapes checked first.
 
     check_fit       raises with every mismatch between weights and config
     load_model      the complete model, with its own copy of the weights
     load_encoders   only the encoders of conditioning and emotion
-    random_model    fresh weights with the published initialisation, deterministic in a seed
 
 Names are the published ones (`indextts.models.weight_names`).
 """
@@ -14,20 +13,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
 from indextts.commands.bases import base_of
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.config import GPTConfig
-from indextts.models.gpt.encoders import (
-    PerceiverResampler,
-    PositionAwareAttention,
-    PositionTable,
-    RMSNorm,
-    sinusoids,
-)
-from indextts.models.gpt.gpt2 import InOutLinear
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.weight_names import published_names
 from indextts.system.amounts import counted, listed
@@ -202,55 +193,3 @@ def _block_problems(expected: Mapping[str, Tensor], given: Mapping[str, Tensor])
 def _num_blocks(prefix: str, names: Iterable[str]) -> int:
     block = re.compile(re.escape(prefix) + r"(\d+)\.")
     return 1 + max((int(found[1]) for name in names if (found := block.match(name))), default=-1)
-
-
-STD = 0.02
-
-
-def random_model(config: GPTConfig, seed: int) -> UnifiedVoice:
-    """Return a model on the CPU with fresh weights; does not change the global random state."""
-    model = empty_model(config).to_empty(device="cpu")
-    initialise(model, seed)
-    return model
-
-
-@torch.no_grad()
-def initialise(model: UnifiedVoice, seed: int) -> None:
-    """Overwrite every parameter and buffer of a model on the CPU; does not change the global random state."""
-    generator = Generator().manual_seed(seed)
-    residual_std = STD / math.sqrt(2 * model.config.layers)
-    for name, module in model.named_modules():
-        if isinstance(module, InOutLinear):
-            module.weight.normal_(0, residual_std if name.endswith(".c_proj") else STD, generator=generator)
-            module.bias.zero_()
-        else:
-            _initialise_module(module, generator)
-    if model.reads_style:
-        model.lang_embedding.weight.normal_(0, 1, generator=generator)
-    else:
-        model.speed_emb.weight.zero_()
-
-
-def _initialise_module(module: nn.Module, generator: Generator) -> None:
-    match module:
-        case nn.Embedding():
-            module.weight.normal_(0, STD, generator=generator)
-        case nn.Linear() | nn.Conv1d() | nn.Conv2d():
-            bound = 1 / math.sqrt(module.weight[0].numel())  # torch's default
-            module.weight.uniform_(-bound, bound, generator=generator)
-            if module.bias is not None:
-                module.bias.uniform_(-bound, bound, generator=generator)
-        case nn.LayerNorm():
-            module.weight.fill_(1)
-            module.bias.zero_()
-        case RMSNorm():
-            module.gamma.fill_(1)
-        case PerceiverResampler():
-            module.latents.normal_(0, STD, generator=generator)
-        case PositionAwareAttention():
-            nn.init.xavier_uniform_(module.pos_bias_u, generator=generator)
-            nn.init.xavier_uniform_(module.pos_bias_v, generator=generator)
-        case PositionTable():
-            module.pe.copy_(sinusoids(*module.pe.shape[1:])[None])
-        case _:
-            assert not list(module.parameters(recurse=False)), type(module)
