@@ -19,10 +19,14 @@ The folder is staged, read back and compared with the checkpoint, and then renam
 verified folder, or as it was before.
 """
 
+import fcntl
 import logging
+import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -69,7 +73,6 @@ from indextts.speech.export.official_files import (
     published_bytes,
 )
 from indextts.speech.export.source import Source, read_source, read_verified
-from indextts.speech.export.staging import staged_folder
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.export.text_package import write_text_package
 from indextts.speech.synthesis.trained_model import find_builtin_backend
@@ -353,3 +356,67 @@ def in_official_order(weights: Mapping[str, Tensor], order: Sequence[int]) -> Ma
         return weights
     rows = [*order, len(order)]  # the last row belongs to no token
     return {**weights, **{name: weights[name][rows] for name in TEXT_TABLES}}
+
+
+# --- the folder is complete, or as before -----------------------------------------------------------------
+
+
+@contextmanager
+def staged_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that replaces `target` on success and is removed on failure.
+
+    It is PARENT/.tmp-NAME-XXXX, locked by its writer. The previous folder is .old-NAME between two renames,
+    and is restored after a kill at this point.
+
+    Raises:
+        OSError: a file operation failed.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _recover(target)
+    aside = Path(tempfile.mkdtemp(prefix=f".tmp-{target.name}-", dir=target.parent))
+    lock = os.open(aside, os.O_RDONLY)
+    try:
+        _try_lock(lock)
+        aside.chmod(0o755)
+        yield aside
+        sync(aside)
+        _swap(aside, target)
+    finally:
+        os.close(lock)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _swap(aside: Path, target: Path) -> None:
+    old = _old(target)
+    if target.exists():
+        target.replace(old)
+    aside.replace(target)
+    sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(target: Path) -> None:
+    """Restore the folder after a kill between two renames; remove the folders of killed writers."""
+    old = _old(target)
+    if old.exists() and not target.exists():
+        old.replace(target)
+    shutil.rmtree(old, ignore_errors=True)
+    for leftover in target.parent.glob(f".tmp-{target.name}-*"):
+        lock = os.open(leftover, os.O_RDONLY)
+        try:
+            if _try_lock(lock):
+                shutil.rmtree(leftover, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another process writes there, or the file system has no locks
+        return False
+    return True
+
+
+def _old(target: Path) -> Path:
+    return target.with_name(f".old-{target.name}")
