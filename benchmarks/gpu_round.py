@@ -53,7 +53,7 @@ from indextts.commands.terminal import parse, run
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
 from indextts.features.backend import CODES_PER_SECOND
-from indextts.models.gpt.attention import VARLEN, choose_backend, with_flash_attention_3
+from indextts.models.gpt.attention import BLOCKS, JAGGED, VARLEN, AttentionBackend, with_flash_attention_3
 from indextts.models.gpt.generate import Prompt, generate, set_precision
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
@@ -138,22 +138,22 @@ def numbers(this: GPURound) -> None:
     size = "tiny" if this.size == "tiny" else "small"
     config = config_of(size, dropout=0.0)
     batch = packed_batch(make_samples(config, 6), config)
-    cpu = gradients(build_model(config, torch.device("cpu")), batch, FLOAT32, "blocks")
-    cases = [("blocks", FLOAT32)]
+    cpu = gradients(build_model(config, torch.device("cpu")), batch, FLOAT32, BLOCKS)
+    cases = [(BLOCKS, FLOAT32)]
     if this.on_gpu:
-        cases += [("jagged", FLOAT32), ("jagged", BFLOAT16), ("varlen", BFLOAT16), ("varlen", torch.float16)]
+        cases += [(JAGGED, FLOAT32), (JAGGED, BFLOAT16), (VARLEN, BFLOAT16), (VARLEN, torch.float16)]
     else:
-        cases += [("blocks", BFLOAT16)]
+        cases += [(BLOCKS, BFLOAT16)]
     state = build_model(config, torch.device("cpu")).state_dict()
-    for name, dtype in cases:
+    for backend, dtype in cases:
         model = build_model(config, torch.device(this.device))
         model.load_state_dict(state)
         try:
-            found = gradients(model, batch, dtype, name)
+            found = gradients(model, batch, dtype, backend)
         except RuntimeError as error:  # this torch or GPU does not have the backend
-            this.write("numbers", f"{name} {shown(dtype)}", failed=str(error).splitlines()[0][:120])
+            this.write("numbers", f"{backend.name} {shown(dtype)}", failed=str(error).splitlines()[0][:120])
             continue
-        write_differences(this, f"{name} {shown(dtype)}", found, cpu)
+        write_differences(this, f"{backend.name} {shown(dtype)}", found, cpu)
 
 
 Numbers = tuple[tuple[float, float], dict[str, Tensor]]
@@ -166,12 +166,14 @@ def write_differences(this: GPURound, what: str, found: Numbers, wanted: Numbers
     this.write("numbers", what, loss_difference=f"{losses:.1e}", gradient_difference=f"{worst:.1e}")
 
 
-def gradients(model: UnifiedVoice, batch: PackedBatch, dtype: torch.dtype, backend: str) -> Numbers:
+def gradients(
+    model: UnifiedVoice, batch: PackedBatch, dtype: torch.dtype, backend: AttentionBackend
+) -> Numbers:
     """Return text and code loss, and the gradients of their sum, on the CPU."""
     device = next(model.parameters()).device
     model.train().zero_grad()
     with torch.autocast(device.type, dtype, enabled=dtype != FLOAT32):
-        sums = packed_sums(model, batch.to(device), choose_backend(device, dtype, backend), 1)
+        sums = packed_sums(model, batch.to(device), backend, 1)
     text, mel = sums.text_nats / sums.text_tokens, sums.mel_nats / sums.mel_tokens
     (text + mel).backward()  # type: ignore[no-untyped-call]
     found = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
@@ -229,7 +231,7 @@ def options(this: GPURound) -> None:
         replace(plain, name="padded", kind="padded"),
     ]
     if this.on_gpu:
-        variants.insert(0, replace(plain, name="attention dropout 0.1", backend="jagged"))
+        variants.insert(0, replace(plain, name="attention dropout 0.1", backend=JAGGED))
     steps = max(2, this.steps // 3)
     for variant in variants:
         time_steps(this, "options", variant, model, this.middle, steps)
@@ -255,10 +257,11 @@ def compiled(this: GPURound) -> None:
     config = config_of("tiny" if this.size == "tiny" else "small", dropout=0.0)
     batch = packed_batch(make_samples(config, 6), config)
     model = build_model(config, torch.device("cpu"))
-    wanted = gradients(model, batch, FLOAT32, "blocks")
-    name = "varlen" if this.on_gpu else "blocks"
+    wanted = gradients(model, batch, FLOAT32, BLOCKS)
+    backend = VARLEN if this.on_gpu else BLOCKS
     model.to(this.device).gpt.compile_blocks(batch.num_positions + 100)
-    write_differences(this, f"compiled {name} bfloat16", gradients(model, batch, BFLOAT16, name), wanted)
+    found = gradients(model, batch, BFLOAT16, backend)
+    write_differences(this, f"compiled {backend.name} bfloat16", found, wanted)
 
 
 def cached(this: GPURound) -> None:

@@ -47,7 +47,7 @@ class Variant:
     chunked: bool = True
     fused: bool = True
     clips_apart: bool = False
-    backend: str | None = None
+    backend: AttentionBackend | None = None
     attention_dropout: float | None = None
 
 
@@ -93,7 +93,7 @@ class Stepper:
         self.variant, self.model, self.config = variant, model, model.config
         self.device = next(model.parameters()).device
         self.num_base = num_base_pieces(model.config)
-        self.backend = choose_backend(self.device, variant.dtype, variant.backend)
+        self.backend = variant.backend or choose_backend(self.device, variant.dtype)
         self.tokens = sum(num_positions(sample, model.config) for group in groups for sample in group)
         pin = self.device.type == "cuda"
         self.reference: ReferenceTrainer | None = None

@@ -25,7 +25,7 @@ from benchmarks.workload import (
     padded_batch,
     useful_operations,
 )
-from indextts.models.gpt.attention import BLOCKS
+from indextts.models.gpt.attention import BLOCKS, VARLEN
 from indextts.training.losses import batch_sums
 from tests.conftest import REPOSITORY
 from tests.processor import needs_bfloat16_attention
@@ -168,7 +168,7 @@ def test_a_failed_variant_gets_a_row_and_the_next_variant_runs(tmp_path: Path):
     rows = tmp_path / "rows.jsonl"
     model = build_model(config_of("tiny", dropout=0.0), CPU).train()
     this = gpu_round.GPURound(part="speed", rows=rows, device="cpu", size="tiny", steps=1)
-    unusable = Variant("unusable", "packed", torch.bfloat16, backend="varlen")  # a CUDA kernel
+    unusable = Variant("unusable", "packed", torch.bfloat16, backend=VARLEN)  # a CUDA kernel
     gpu_round.time_steps(this, "speed", unusable, model, 1000, 1)
     gpu_round.time_steps(this, "speed", Variant("packed", "packed", torch.bfloat16), model, 1000, 1)
     failed, done = (json.loads(line) for line in rows.read_text().splitlines())

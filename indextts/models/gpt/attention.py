@@ -80,16 +80,11 @@ class AttentionBackend:
     bind: Callable[[Segments], Attend]
 
 
-def choose_backend(device: torch.device, dtype: torch.dtype, name: str | None = None) -> AttentionBackend:
-    """Return the fastest backend for arithmetic in `dtype` on `device`, or the backend called `name`."""
-    if name is None:
-        if device.type != "cuda":
-            name = "blocks"
-        elif dtype in HALF and _has_varlen(device):
-            name = "varlen"
-        else:
-            name = "jagged"
-    return {backend.name: backend for backend in (VARLEN, JAGGED, BLOCKS)}[name]
+def choose_backend(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
+    """Return the fastest backend for arithmetic in `dtype` on `device`."""
+    if device.type != "cuda":
+        return BLOCKS
+    return VARLEN if dtype in HALF and _has_varlen(device) else JAGGED
 
 
 def _has_varlen(device: torch.device) -> bool:
