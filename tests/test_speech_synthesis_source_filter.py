@@ -1,10 +1,16 @@
+"""Tests of indextts/speech/synthesis/source_filter.py, and of load_speech in renderer.py."""
+
+import logging
+
 import numpy as np
 import pytest
+import soundfile
 import torch
 
 from indextts.features.audio import load_audio
 from indextts.features.builtin import BuiltinBackend, SpeechParameters, log_mel, voice_of
 from indextts.features.builtin_networks import NUM_CODES
+from indextts.speech.synthesis.renderer import load_speech
 from indextts.speech.synthesis.source_filter import MAX_PEAK, harmonics, render
 from tests.conftest import REPOSITORY
 
@@ -83,3 +89,22 @@ def test_flat_parameters_give_white_noise_and_a_part_has_the_noise_of_the_whole(
         *(each[100:] for each in (scaled.envelope, scaled.noise_db, scaled.is_voiced, scaled.log_pitch))
     )
     np.testing.assert_allclose(render(part, seed=3, first_frame=100)[2000:], sound[26_000:], atol=1e-4)
+
+
+VOICE = sorted((REPOSITORY / "demo/audio").glob("*.opus"))[0]
+
+
+def write_speech(path, duration_s: float):
+    samples = np.resize(load_audio(VOICE, 24_000), int(duration_s * 24_000))
+    soundfile.write(path, samples, 24_000)
+    return path
+
+
+def test_the_first_15_s_are_read_at_the_wanted_rate_with_a_warning(tmp_path, caplog):
+    path = write_speech(tmp_path / "a.wav", 20)
+    with caplog.at_level(logging.WARNING):
+        assert load_speech(path, 22_050).shape == (330_750,)
+        assert load_speech(path, 16_000).shape == (240_000,)
+    assert [(record.levelname, record.args) for record in caplog.records] == [
+        ("WARNING", (path, 20.0, 15))
+    ] * 2

@@ -1,4 +1,4 @@
-"""Tests of indextts/system/process_pool.py."""
+"""Tests of indextts/system/process_pool.py and processes.py."""
 
 import multiprocessing
 import os
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from indextts.system import processes
 from indextts.system.process_pool import ProcessPool
+from indextts.system.processes import Process, find_process, is_alive, processes_with, read_stat, send_signal
 from tests.small_disk import needs_namespaces, run_with_disk
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -82,3 +84,22 @@ def _pid(_: int) -> int:
 
 def _die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_zombie_is_dead():
+    with subprocess.Popen([sys.executable, "-S", "-c", ""], env={**os.environ, "MARKED": "1"}) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        stat = read_stat(child.pid)
+        assert stat.code == "Z"
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert not is_alive(Process(pid=child.pid, start_ticks=stat.start_ticks, boot_id=boot_id))
+        assert processes_with("MARKED=1") == []
+
+
+@pytest.mark.failure(57)
+def test_init_is_never_signalled(monkeypatch: pytest.MonkeyPatch):
+    sent = list[int]()
+    monkeypatch.setattr(processes.os, "kill", lambda pid, _: sent.append(pid))
+    send_signal(find_process(1), signal.SIGTERM)
+    send_signal(find_process(os.getpid()), signal.SIGTERM)
+    assert sent == [os.getpid()]
