@@ -1,7 +1,11 @@
-"""Tests of indextts/commands/base.py and terminal.py: one model per command line, there and back."""
+"""Tests of indextts/commands: one model per command line, there and back; bases, launches, pairs files."""
 
+import ast
+import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,10 +13,14 @@ import pytest
 from pydantic import BaseModel, Field
 
 from indextts.commands.base import Command
+from indextts.commands.bases import BASES, base_of
 from indextts.commands.data import BuildPairs
+from indextts.commands.launching import ALONE, SHUTDOWN_S, Launch, launch_of
+from indextts.commands.pairs_file import PairsFile
 from indextts.commands.terminal import continued, parse, run, to_argv, typed_fields, with_typed
 from indextts.commands.train import Train
 from indextts.errors import UserError
+from indextts.projects.jobs.files import KILL_S, SAVE_S
 from indextts.projects.project import DEMO, Project, read_settings
 from indextts.projects.stages import plan_stage
 from tests.conftest import REPOSITORY
@@ -208,3 +216,169 @@ def test_a_projects_training_command_has_its_settings_even_at_their_defaults():
     assert parse(Train, argv) == command
     [limited] = plan_stage(project, typed.with_fields("train", max_steps=60), "train").commands
     assert "--max-steps=60" in to_argv(limited)
+
+
+SOURCES = sorted((REPOSITORY / "indextts").rglob("*.py"))
+# One module per package knows what a base computes differently.
+KNOWING = ("bases.py", "model_folder.py")
+# Classes that only one base has; the modules that know the bases choose between them.
+CLASSES = "ByteLevelTokenizer|HalvingCodec"
+
+
+@pytest.mark.parametrize(("folder", "name"), [("published_keys", "2.0"), ("published_keys25", "2.5")])
+def test_the_weights_of_a_published_gpt_tell_its_base(shared: Path, folder: str, name: str):
+    weights = json.loads((shared / "vectors" / folder / "gpt.json").read_text())
+    assert base_of(weights) is BASES[name]
+    assert BASES[name].weight_names <= set(weights)
+
+
+def test_one_of_the_own_weights_is_enough_and_a_file_of_another_model_is_2_0():
+    assert base_of(["gpt.ln_f.weight", "spk_emb_proj.weight"]).name == "2.5"
+    assert base_of(["encoder.weight"]).name == "2.0"
+
+
+def test_no_file_compares_bases_outside_the_modules_that_know_them():
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{line}: {text}"
+        for path in SOURCES
+        if path.name not in KNOWING
+        for line, text in comparisons(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+def comparisons(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and code of each comparison with a base, or with what only one base has.
+
+    That is its name, the kind of its speaker condition, its classes and its weights; also in a table with one
+    entry per base.
+    """
+    own = "|".join(re.escape(name) for base in BASES.values() for name in base.weight_names)
+    pattern = re.compile(rf"BASE_2_\d|['\"]2\.[05]['\"]|base\.condition|\b({CLASSES})\b|['\"]({own})['\"]")
+    for node in ast.walk(tree):
+        parts: list[ast.AST | None] = []
+        match node:
+            case ast.Compare():
+                parts = [node]
+            case ast.Call(func=ast.Name(id="isinstance")):
+                parts = [node]
+            case ast.MatchValue():
+                parts = [node.value]
+            case ast.Subscript():
+                parts = [node.slice]
+            case ast.Dict():
+                parts = list(node.keys)
+        code = " ".join(ast.unparse(part) for part in parts if part is not None)
+        if pattern.search(code):
+            yield getattr(node, "lineno", 0), code
+
+
+def test_one_process_needs_no_launcher():
+    assert (ALONE.prefix, ALONE.environment, ALONE.num_processes) == ([], {}, 1)
+    assert Launch(gpus="2").prefix == []  # another card is no reason for one
+
+
+def test_torchrun_accepts_the_arguments_of_several_processes():
+    run = pytest.importorskip("torch.distributed.run")
+    parser = run.get_args_parser()
+    program = ["trainers/train_gpt_v2.py", "--epochs=3", "--amp"]
+    here = parser.parse_args([*Launch(processes=2).prefix[2:], *program])
+    assert (here.standalone, here.nproc_per_node, here.training_script) == (True, "2", program[0])
+    assert here.training_script_args == program[1:]
+    launch = Launch(processes=8, nodes=2, node_rank=1, endpoint="gpu-1.local:29400")
+    there = parser.parse_args([*launch.prefix[2:], *program])
+    assert (there.standalone, there.nnodes, there.nproc_per_node, there.node_rank) == (False, "2", "8", 1)
+    assert (there.rdzv_backend, there.rdzv_endpoint) == ("static", "gpu-1.local:29400")
+    assert here.shutdown_timeout == there.shutdown_timeout == SHUTDOWN_S
+
+
+def test_the_stages_of_a_stop_end_before_torchrun_kills():
+    assert SAVE_S + KILL_S < SHUTDOWN_S
+
+
+def test_gpus_are_numbers_as_nvidia_smi_counts_them():
+    launch = Launch(processes=2, gpus=" 3 , 0 ")
+    assert launch.gpu_numbers == (3, 0)
+    assert launch.environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3,0"}
+    # as a YAML file has them
+    assert Launch(**{"gpus": [3, 0]}).gpus == "3,0"
+    assert Launch(**{"gpus": 2}).gpus == "2"
+
+
+def test_each_other_machine_has_its_own_command():
+    launch = Launch(processes=4, nodes=3, endpoint="[fd00::1]")
+    others = list(launch.on_other_nodes())
+    assert [other.node_rank for other in others] == [1, 2]
+    assert {other.endpoint for other in others} == {launch.endpoint}
+    assert launch.num_processes == 12
+    assert "--rdzv-endpoint=[fd00::1]:29500" in others[1].prefix
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"processes": 0}, "--processes: Input should be greater than or equal to 1"),
+        ({"gpus": "0;reboot"}, "--gpus '0;reboot': "),
+        ({"gpus": "-1"}, "--gpus '-1': "),
+        ({"gpus": "\u0663"}, "--gpus "),  # a digit, but none of CUDA's
+        ({"gpus": "0,1,0"}, "duplicate number"),
+        ({"gpus": "0,1", "processes": 3}, "--processes 3: "),
+        ({"nodes": 2}, "--nodes 2: pass --endpoint"),
+        ({"nodes": 2, "node_rank": 2, "endpoint": "a"}, "2 machines are numbered 0 to 1"),
+        ({"endpoint": "$(reboot)"}, "name or address of machine 0"),
+        ({"endpoint": "-x"}, "name or address of machine 0"),
+        ({"endpoint": "a:65536"}, "name or address of machine 0"),
+        ({"threads": 2}, "--threads: Extra inputs are not permitted"),
+    ],
+)
+def test_an_impossible_launch_is_refused_with_the_reason(fields: dict[str, object], problem: str):
+    with pytest.raises(UserError) as refused:
+        launch_of(fields)
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith("launch: ")
+
+
+def test_blanks_around_commas_are_accepted_and_too_many_are_refused():
+    assert Launch(processes=2, gpus=" 1 ,  0 ").gpus == "1,0"
+    with pytest.raises(UserError, match="characters; pass numbers of GPUs"):
+        Launch(gpus="0" + " " * 2_000_000 + "0")
+
+
+OTHER_FILES = ["--val-manifest=v", "--tokenizer=t"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "file"),
+    [
+        ("a/b.jsonl", PairsFile(Path("a/b.jsonl"))),
+        ("a/b.jsonl@0.15", PairsFile(Path("a/b.jsonl"), share=0.15)),
+        ("b.jsonl@en", PairsFile(Path("b.jsonl"), "en")),
+        ("b.jsonl@eng@3", PairsFile(Path("b.jsonl"), "en", 3)),
+        ("me@home/b.jsonl", PairsFile(Path("me@home/b.jsonl"))),
+        ("b@2024.jsonl@.5", PairsFile(Path("b@2024.jsonl"), share=0.5)),
+    ],
+)
+def test_a_file_has_an_optional_language_and_share(typed: str, file: PairsFile):
+    assert PairsFile.parse(typed) == file
+    assert PairsFile.parse(str(file)) == file
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--train-manifest=a@0.85", "--train-manifest=b"],
+        ["--train-manifest=a@0"],
+        ["--train-manifest=a@xqq"],
+        ["--train-manifest=a", "--val-manifest=b@0.5"],
+    ],
+)
+def test_a_share_of_some_files_only_and_an_unknown_language_are_refused(argv: list[str]):
+    with pytest.raises(UserError, match="manifest"):
+        parse(Train, [*OTHER_FILES, *argv])
+
+
+def test_the_command_line_has_the_files_as_typed():
+    argv = ["--train-manifest=new.jsonl@0.85", "--train-manifest=old.jsonl@en@0.15", "--val-manifest=v@en"]
+    command = parse(Train, [*argv, "--tokenizer=t"])
+    assert [file.share for file in command.train_files] == [0.85, 0.15]
+    assert to_argv(command)[:3] == argv

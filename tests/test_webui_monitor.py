@@ -17,7 +17,7 @@ from indextts.projects.project import Project
 from indextts.runs.checkpoints import list_checkpoints, pin
 from indextts.webui.language import t
 from indextts.webui.markup import UNKNOWN, sent
-from indextts.webui.monitor import checkpoint_list, status
+from indextts.webui.monitor import status, tab
 from indextts.webui.monitor.charts import DisplayOptions, comparable, compared
 from indextts.webui.monitor.curves_view import PLOTS, display_of, drawn, range_of
 from indextts.webui.monitor.machine import GpuState, machine_tiles, read_gpus, read_machine
@@ -174,7 +174,7 @@ def row_of(table: str, name: str) -> str:
 
 def test_the_rows_describe_the_checkpoints_newest_first(unhealthy: Project):
     pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=True)
-    table, _restore, trash = checkpoint_list.shown(unhealthy)
+    table, _restore, trash = tab.listed(unhealthy)
     pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=False)
     assert re.findall(r'<tr data-name="model_step(\d+)\.pth">', table) == [
         "8000",
@@ -198,7 +198,7 @@ def test_an_action_is_that_of_the_named_row(tmp_path: Path):
     project = make_watched_workspace(tmp_path)
 
     def perform(action: Any, name: str = "model_step5000.pth", shown: str = "unhealthy") -> list[Any]:
-        return checkpoint_list.perform(project, [action, shown, name])
+        return tab.perform(project, [action, shown, name])
 
     assert perform("listen")[0].endswith(" model_step5000.pth")
     assert perform("export")[1].endswith(" model_step5000.pth")
@@ -215,11 +215,11 @@ def test_an_action_is_that_of_the_named_row(tmp_path: Path):
     assert 'data-name="model_step5000.pth"' not in table
     assert trash.visible
     assert len(list((project.run_dir / "trash").glob("*_model_step5000/model_step5000.*"))) == 2
-    table, restore, _empty = checkpoint_list.take_back(project)
+    table, restore, _empty = tab.take_back(project)
     assert 'data-name="model_step5000.pth"' in table
     assert not restore.visible
     perform("delete")
-    assert not checkpoint_list.clear_trash(project)[2].visible
+    assert not tab.clear_trash(project)[2].visible
     assert not (project.run_dir / "trash").exists()
 
 
@@ -238,7 +238,7 @@ def test_an_action_is_that_of_the_named_row(tmp_path: Path):
 )
 def test_any_other_request_is_refused(unhealthy: Project, row: Any):
     with pytest.raises(UserError):
-        checkpoint_list.perform(unhealthy, row)
+        tab.perform(unhealthy, row)
     assert len(list_checkpoints(unhealthy.run_dir)) == 5
 
 

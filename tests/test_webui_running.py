@@ -13,8 +13,8 @@ from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.system.messages import Message
 from indextts.webui.language import t
+from indextts.webui.project.tab import find_job, job_html, jobs_html
 from indextts.webui.running import outlook
-from indextts.webui.running.all_jobs import find_job, job_html, jobs_html
 from indextts.webui.running.log_box import line_class, show_log
 from indextts.webui.running.outlook import (
     Notice,

@@ -8,8 +8,14 @@ import pytest
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.stages import plan_check
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.tokenizer.pieces import legend_html, pieces_html
-from indextts.webui.tokenizer.tab import OPTIONS, prepare, project_values, store_settings
+from indextts.webui.tokenizer.tab import (
+    OPTIONS,
+    legend_html,
+    pieces_html,
+    prepare,
+    project_values,
+    store_settings,
+)
 from tests.tokenizers import AMHARIC, extend, write_base
 
 

@@ -19,7 +19,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import read_draft
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.settings_form import changed_fields, other_nodes, with_file, with_share
-from indextts.webui.training.starting import command_of, foreign_machines, launch_in
+from indextts.webui.training.tab import command_of, foreign_machines, launch_in
 from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,
     FIELDS,

@@ -56,7 +56,7 @@ from indextts.webui.markup import empty_html
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.tokenizer.pieces import legend_html, pieces_html
+from indextts.webui.tokenizer.tab import legend_html, pieces_html
 from indextts.webui.view_versions import files_version, job_version
 
 STAGE, COMPARE_STAGE = "listen", "compare"

@@ -1,4 +1,4 @@
-"""Tab 1: the demo and a new project at a first visit; later the stages, the runs, the next step, the machine.
+"""Tab 1: the demo and a new project at a first visit; later the stages, runs, jobs, next step and machine.
 
 Both visits have the same components. The class of #visit, set from the disk, decides which are shown and
 where (page_files/project.css):
@@ -12,6 +12,8 @@ The demo, which is in every workspace, runs all its stages as one job, and so do
 project.
 """
 
+import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -27,8 +29,9 @@ from indextts.commands.speech import Synthesize
 from indextts.data.manifest import read_utterances
 from indextts.data.pair_summary import PairSummary, summary_path
 from indextts.errors import UserError
-from indextts.projects.jobs.records import Job, list_jobs, newest_job
-from indextts.projects.jobs.starting import DEMO_JOB
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, clock, job_folders, list_jobs, newest_job, outcome, read_job
+from indextts.projects.jobs.starting import DEMO_JOB, script
 from indextts.projects.pipeline import current_stage
 from indextts.projects.project import (
     DEMO_NAME,
@@ -43,20 +46,20 @@ from indextts.system.yaml_files import read_if_valid
 from indextts.text.bases import load_tokenizer
 from indextts.webui.data.check_view import in_words
 from indextts.webui.data.import_outlook import shown_dataset
+from indextts.webui.events import on
 from indextts.webui.forms import with_drafts
-from indextts.webui.language import shown_hours, t
-from indextts.webui.layout import columns
-from indextts.webui.markup import link_html, meter_html, sound_html, tiles_html
+from indextts.webui.language import shown_hours, t, text_of
+from indextts.webui.layout import columns, fold
+from indextts.webui.markup import link_html, meter_html, sent, sound_html, table_html, tiles_html
 from indextts.webui.monitor.machine import machine_tiles, read_machine
-from indextts.webui.page import Page
+from indextts.webui.page import SEND_CLICKS, Page
 from indextts.webui.project import creating
 from indextts.webui.project.runs import best_point, mel_losses, run_rows, runs_html, runs_version, sparkline
 from indextts.webui.run_progress import duration, progress_of, read_run
-from indextts.webui.running import all_jobs
 from indextts.webui.running.job_chip import progress_of_job
 from indextts.webui.running.outlook import LEAST_FREE_BYTES, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.serving.security import file_address
+from indextts.webui.serving.security import download_link, file_address
 from indextts.webui.stage_list import (
     BY_NAME,
     StageState,
@@ -69,6 +72,7 @@ from indextts.webui.stage_list import (
 from indextts.webui.view_versions import (
     files_version,
     is_running,
+    jobs_version,
     num_lines,
     periodic_version,
     throttled_version,
@@ -79,6 +83,10 @@ RUN_EVERY_S = 10.0
 Offer = Literal["first", "demo", "rest", ""]
 SOUND_NAME = "demo"  # folder in listen/ with what the demo speaks at its end
 DEMOS = ("first", "demo")  # offers of the demo, as `offer` returns them
+JOB_HEADERS = ("job", "duration", "status", "command")
+MAX_JOBS = 500
+MAX_COMMAND_CHARS = 100
+LAST_LINES = 40  # of a job's log
 
 
 def build(page: Page) -> None:
@@ -89,7 +97,7 @@ def build(page: Page) -> None:
             with gr.Column(elem_id="demo-panel"):
                 build_demo(page)
             runs = gr.HTML(elem_id="runs")
-            all_jobs.build(page)
+            build_jobs(page)
         with side:
             next_step = gr.HTML(elem_id="next-step")
             machine = gr.HTML(elem_id="hardware")
@@ -351,3 +359,68 @@ def loss_curve(project: Project) -> str:
     name = t("monitor.plots.mel_loss")
     words = f"{name}: {points[0][1]:.2f} → {points[-1][1]:.2f}"
     return f'<div class="loss-curve">{sparkline(points, name)}<p class="lead">{escape(words)}</p></div>'
+
+
+def build_jobs(page: Page) -> None:
+    with fold(t("jobs.all_jobs"), "all-jobs"):
+        table = gr.HTML(elem_id="jobs", js_on_load=SEND_CLICKS)
+        details = gr.HTML(elem_id="job-details")
+    page.watch(jobs_version, jobs_html, [table])
+    # once a job is shown, only another project hides it
+    page.watch(lambda project: str(any(job_folders(project))), jobs_hint, [details])
+
+    def select(project: Project, event: gr.SelectData) -> str:
+        return job_html(find_job(project, str(event.row_value[0])))
+
+    on([table.select], select, [page.project], [details], each=True)
+
+
+def jobs_html(project: Project) -> str:
+    """Return the newest jobs as a table, an active one without a duration; a click on a row shows the job."""
+    now, rows, clicks = time.time(), [], []
+    for job in list_jobs(project)[:MAX_JOBS]:
+        duration = "" if job.is_active or job.ended is None else clock(job.seconds(now))
+        cells = (job.folder.name, duration, text_of(outcome(job, now)), _command(job))
+        rows.append([escape(cell) for cell in cells])
+        clicks.append(f'{sent(job.folder.name)} tabindex="0"')
+    return table_html([(t(f"jobs.headers.{name}"), "") for name in JOB_HEADERS], rows, attributes=clicks)
+
+
+def _command(job: Job) -> str:
+    """Return the first command without the folders of its paths, which are the same in every row."""
+    words = [_last_part(word) for word in job.argvs[0]] if job.argvs else []
+    command = shlex.join(words)
+    if len(command) > MAX_COMMAND_CHARS:
+        command = command[: MAX_COMMAND_CHARS - 1] + "…"
+    return t("jobs.and_more", command=command, count=len(job.argvs) - 1) if len(job.argvs) > 1 else command
+
+
+def _last_part(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    return f"{flag}={os.path.basename(value)}" if equals and value.startswith("/") else word  # noqa: PTH119
+
+
+def jobs_hint(project: Project) -> str:
+    return escape(t("jobs.choose" if any(job_folders(project)) else "jobs.none_yet"))
+
+
+def find_job(project: Project, name: str) -> Job:
+    """Return the job of this name; a UserError if the project has none."""
+    folder = next((folder for folder in job_folders(project) if folder.name == name), None)
+    job = read_job(folder) if folder else None
+    if job is None:
+        raise UserError(t("jobs.no_job", name=name, project=project.root.name))
+    return job
+
+
+def job_html(job: Job) -> str:
+    """Return commands, versions, links and the last log lines of a job, all escaped."""
+    commands = script(job).read_text(encoding="utf-8") if script(job).is_file() else ""
+    versions = ", ".join(f"{name} {version}" for name, version in job.versions.items())
+    links = [download_link(job.log, f"{job.folder.name}.log"), download_link(script(job), "command.sh")]
+    parts = [
+        f"<p><b>{escape(job.folder.name)}</b> {escape(versions)} {' '.join(links)}</p>",
+        f'<pre class="log-view">{escape(commands)}</pre>' if commands else "",
+        f'<pre class="log-view">{escape(tail(job.log, LAST_LINES))}</pre>',
+    ]
+    return "".join(parts)

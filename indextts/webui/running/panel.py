@@ -9,7 +9,7 @@
 One answer of `Stage.prepare` fills the outlook, the button and the command. A click asks again, so that the
 server starts only what it has checked itself:
 
-    start in `stage_panel` -> Stage.prepare (of the training: ../training/starting.py)
+    start in `stage_panel` -> Stage.prepare (of the training: ../training/tab.py)
         -> start_job (projects/jobs/starting.py) -> the runner (projects/jobs/runner.py) -> the program
 """
 

@@ -11,23 +11,23 @@ import gradio as gr
 from indextts.commands.base import Command
 from indextts.commands.data import ExtendTokenizer
 from indextts.commands.normalizer_options import NormalizerFlags
-from indextts.data.pair_index import index_path
+from indextts.data.pair_index import find_index, index_path
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.readings import store_normalizer
 from indextts.projects.stages import plan_stage
 from indextts.text.bases import load_tokenizer, tokenizer_of
 from indextts.text.size_summary import read_summary, summary_path
+from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
 from indextts.webui.forms import form_for
 from indextts.webui.language import field_help, field_title, t
 from indextts.webui.layout import columns, fields, fold, heading, small_button
-from indextts.webui.markup import table_html
+from indextts.webui.markup import remark_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
 from indextts.webui.running.outlook import Outlook, Start, missing
 from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
 from indextts.webui.tokenizer import readings_view
-from indextts.webui.tokenizer.pieces import legend_html, piece_counts, pieces_html
 from indextts.webui.tokenizer.readings_view import refuse_while_building
 from indextts.webui.view_versions import files_version
 
@@ -36,6 +36,8 @@ EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመ�
 OPTIONS = tuple(
     name for name in NormalizerFlags.model_fields if name not in ("language", "language_row", "readings")
 )
+MAX_SHOWN = 400  # pieces
+Counts = Sequence[int] | None  # by token, 0 beyond the end; None if they are not known
 
 
 def build(page: Page) -> None:
@@ -168,3 +170,57 @@ def tokenize(project: Project, sentence: str) -> str:
     spoken = f"<p><b>{escape(t('tokenizer.spoken_form'))}</b>: {escape(used.normalize(sentence))}</p>"
     before = pieces_html(t("tokenizer.before"), base, sentence, base.size)
     return "".join([legend_html(counts), spoken, before, after])
+
+
+def piece_counts(project: Project) -> Counts:
+    """Return the occurrences of each piece in the project's training pairs; None without their index."""
+    pairs, tokenizer = project.pairs("train"), project.tokenizer
+    return _counts(pairs, tokenizer, files_version(pairs, index_path(pairs), tokenizer))
+
+
+@lru_cache(maxsize=4)  # an index takes a second for 400,000 pairs
+def _counts(pairs: Path, tokenizer: Path, _version: str) -> Counts:
+    index = find_index(pairs, load_tokenizer(tokenizer))
+    return None if index is None else index.pairs.piece_counts().tolist()
+
+
+def pieces_html(
+    title: str, tokenizer: Tokenizer, sentence: str, base_size: int, counts: Counts = None
+) -> str:
+    """Return the pieces of a sentence, new from the id `base_size` on, with ids and counts in the training.
+
+    The model reads an unknown piece as silence; one in no training text is the usual cause of mixed-up words.
+    """
+    spoken = tokenizer.normalize(sentence)
+    ids, pieces = tokenizer.encode_normalized(spoken), tokenizer.normalized_pieces(spoken)
+    appended = tokenizer.appended_ids(base_size)
+    times = [None if counts is None else counts[id] if id < len(counts) else 0 for id in ids]
+    spans = []
+    for token, piece, num in list(zip(ids, pieces, times, strict=True))[:MAX_SHOWN]:
+        kind = "appended" if token in appended else "base"
+        spans.append(_span("unknown" if token == tokenizer.unknown_id else kind, piece, token, num))
+    count = t("tokenizer.count_unknown", count=len(ids), unknown=ids.count(tokenizer.unknown_id))
+    if counts is not None:
+        count += t("tokenizer.count_untrained", count=times.count(0))
+    more = f" {t('tokenizer.more', count=len(ids) - MAX_SHOWN)}" if len(ids) > MAX_SHOWN else ""
+    return f"<p><b>{escape(title)}</b>: {count}</p><div>{''.join(spans)}{more}</div>"
+
+
+def legend_html(counts: Counts) -> str:
+    """Return the legend of the colours, and what the counts are or why there are none."""
+    kinds = ("base", "appended", "unknown", *(["untrained"] if counts is not None else []))
+    spans = "".join(
+        f'<span class="piece {kind}">{escape(t(f"tokenizer.kinds.{kind}"))}</span>' for kind in kinds
+    )
+    about = t("tokenizer.no_counts" if counts is None else "tokenizer.counts")
+    return spans + remark_html(about)
+
+
+def _span(kind: str, piece: str, token: int, times: int | None) -> str:
+    never, note = " untrained" * (times == 0), ""
+    if times is not None:
+        shown = f"{times:,}\u00d7" if times else escape(t("tokenizer.never"))
+        note = f"<small>{shown}</small>"
+    return (
+        f'<span class="piece {kind}{never}"><span>{escape(piece)}</span><small>{token}</small>{note}</span>'
+    )

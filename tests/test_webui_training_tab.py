@@ -1,8 +1,11 @@
-"""Tests of tab 6 before a start: the outlook, the resume card and the marks at the fields."""
+"""Tests of tab 6 before a start: outlook, resume card, marks at the fields, one answer for each change."""
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,20 +18,22 @@ from indextts.planning.recipe import recipes
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.projects.stages import plan_stage
+from indextts.runs import owner
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.restore_rows import RestoreRow, new_run_rows, refused_row, restore_rows
 from indextts.system.files import write_json
 from indextts.webui.language import t, use_language
 from indextts.webui.monitor.curves_view import differences_html
-from indextts.webui.running.outlook import Outlook
+from indextts.webui.running.outlook import Outlook, Start
 from indextts.webui.serving.security import Roots
+from indextts.webui.training import tab
 from indextts.webui.training.resume_card import AUTO, card_values, rows_html
 from indextts.webui.training.settings_form import changed_fields, marks_html
-from indextts.webui.training.starting import ask_trainer, needs_weights, resume_value
-from indextts.webui.training.tab import resume_update
+from indextts.webui.training.tab import ask_trainer, needs_weights, prepare, resume_update, resume_value
 from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,
     CUSTOM,
+    NAMES,
     OWN,
     PROPOSE,
     element_of,
@@ -254,3 +259,88 @@ def test_the_menu_lists_the_checkpoints_whatever_the_path_is(run: TinyRun):
         step = "4" if resume == "latest.pth" else "2"
         assert menu.value == f"model_step{step}.pth"
         assert t("training.at_step", step=step) in title
+
+
+PAGE_SETTINGS = ProjectSettings(name="voice", base=Path("base"))
+
+
+def prepared(workspace: Path, **changes: Any) -> Start:
+    project = Project(workspace / "voice")
+    project.root.mkdir(exist_ok=True)
+    values = project_values(project, PAGE_SETTINGS) | changes
+    page: Any = SimpleNamespace(workspace=workspace, roots=Roots(workspace))
+    return prepare(page, project, PAGE_SETTINGS, *(values[name] for name in NAMES))
+
+
+def test_one_answer_has_the_command_its_blockers_and_the_card(tmp_path, monkeypatch):
+    calls = []
+    preflight = tab.run_preflight
+    monkeypatch.setattr(tab, "run_preflight", lambda *args: calls.append(args) or preflight(*args))
+    found = prepared(tmp_path, epochs=3)
+    [command] = found.commands
+    assert command.epochs == 3
+    assert len(calls) == 1
+    assert {blocker.link for blocker in found.outlook.blockers} >= {"#pairs", "#tokenizer"}
+    assert found.error == ""  # a job that waits may find the files at its turn
+    with pytest.raises(UserError, match=r"train_pairs\.jsonl is missing"):
+        found.check()
+    assert (tmp_path / "voice/drafts/train.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"epochs": 0}, "--epochs"),
+        ({"output_dir": "/etc"}, "Run directory"),
+        ({"processes": 64}, "64 processes"),
+        ({"nodes": 2, "endpoint": "gpu-0"}, r"project\.json"),
+    ],
+)
+def test_an_invalid_form_and_a_forbidden_launch_can_never_start(
+    tmp_path: Path, changes: dict[str, Any], problem: str
+):
+    found = prepared(tmp_path, **changes)
+    assert found.outlook.blockers
+    assert re.search(problem, found.error)
+
+
+def test_while_a_trainer_runs_a_forbidden_launch_is_refused_and_no_other_starts(tmp_path: Path):
+    [command] = prepared(tmp_path).commands
+    owner.prepare(command.output_dir)
+    with owner.run_lock(command.output_dir):
+        assert "project.json" in prepared(tmp_path, nodes=2, endpoint="gpu-0").error
+        found = prepared(tmp_path)
+        assert found.error == ""
+        with pytest.raises(UserError, match="a training run is using"):
+            found.check()
+
+
+def test_a_training_of_another_project_is_noticed(tmp_path: Path):
+    assert not any("other voice" in note.text for note in prepared(tmp_path).outlook.notes)
+    other = Project(tmp_path / "other")
+    other.root.mkdir()
+    write_project(other, ProjectSettings(name="other", title="other voice", base=Path("base")))
+    owner.prepare(other.run_dir)
+    with owner.run_lock(other.run_dir):
+        assert any("other voice" in note.text for note in prepared(tmp_path).outlook.notes)
+
+
+def test_the_trainer_is_asked_once_for_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = []
+
+    def run(argv: list[str], **streams: Any) -> SimpleNamespace:
+        asked.append(argv)
+        streams["stdout"].write("[Info] a log line\nold.pth: step 3\n")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    path = tmp_path / "old.pth"
+    path.touch()
+    files = [f"--{name}={tmp_path / name}" for name in ("train-manifest", "val-manifest", "tokenizer")]
+    command = parse(Train, [*files, f"--output-dir={tmp_path}", f"--resume={path}"])
+    assert ask_trainer(command) == ask_trainer(command) == "old.pth: step 3"
+    assert len(asked) == 1
+    path.write_text("another file")
+    ask_trainer(command)
+    assert len(asked) == 2
+    assert "--plan" in asked[-1]
