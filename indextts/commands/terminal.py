@@ -71,14 +71,9 @@ def with_typed(command: CommandT, typed: Iterable[str]) -> CommandT:
 
 
 def continued(command: Train, stored: Mapping[str, Any]) -> Train:
-    """Return the command that resumes a run: typed fields from the command, all others from the run.
+    """Return the command that resumes a run: typed fields from `command`, all others from its checkpoint.
 
-    Args:
-        command: its `model_fields_set` are the fields that were typed.
-        stored: the settings in the run's checkpoint; unknown fields are ignored.
-
-    Raises:
-        UserError: a stored value is out of bounds.
+    Unknown stored fields are ignored; a UserError for a value out of bounds.
     """
     taken = {
         name: value

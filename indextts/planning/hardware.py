@@ -146,10 +146,7 @@ VERSIONS = (
 
 
 def container_limit(cgroup: Path = CGROUP) -> int | None:
-    """Return the memory limit of the container in bytes, None if there is none.
-
-    Version 1 reports "no limit" as a huge number: compare the result with the machine's memory.
-    """
+    """Return the memory limit of the container in bytes; without one None, or in version 1 a huge number."""
     for limit, *_ in VERSIONS:
         try:
             text = (cgroup / limit).read_text().strip()

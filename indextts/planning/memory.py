@@ -80,13 +80,7 @@ def model_size(
     train_text_rows: str = "new",
     lora_code_head: bool = False,
 ) -> ModelSize:
-    """Return the size of the model that `config` describes.
-
-    Args:
-        config: its `number_text_tokens` is the vocabulary size of the run's tokenizer.
-        base_size: vocabulary size of the base tokenizer.
-        lora_rank, lora_targets, train_text_rows, lora_code_head: as in the Train command.
-    """
+    """Return the size of the model of `config`, whose `number_text_tokens` is that of the run's tokenizer."""
     dim, rows, codes = config.model_dim, config.num_text_rows, config.number_mel_codes
     blocks = config.layers * (12 * dim * dim + 13 * dim)
     tables = rows * dim + codes * dim + (config.num_mel_positions + config.num_text_positions) * dim

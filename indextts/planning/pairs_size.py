@@ -75,15 +75,7 @@ class ExactEpoch:
 def measure_pairs(
     manifests: Sequence[Path], tokenizer: Path, config: Path, run_dir: Path | None = None
 ) -> PairsSize:
-    """Return the size of an epoch over these pair manifests with a tokenizer.
-
-    Args:
-        manifests: as in a command, with their languages and shares.
-        run_dir: where an index may be too.
-
-    Raises:
-        UserError: a file cannot be read or is not a pair manifest.
-    """
+    """Return the size of an epoch over pair manifests, whose index may be in `run_dir`; else a UserError."""
     files = parse_files(list(manifests))
     exact = read_epoch(files, tokenizer, config, run_dir)
     return exact.pairs if exact else _sampled(files, _stamps(files), stamped(tokenizer), stamped(config))[0]
@@ -173,12 +165,7 @@ def _sampled(
 def _epoch_of_sample(
     files: Sequence[PairsFile], parts: Sequence[NDArray[np.int64]], counts: Sequence[int], num_read: int
 ) -> EpochSize:
-    """Return the size of an epoch of all pairs.
-
-    Args:
-        parts: lengths of the pairs of each file that were read and fit.
-        counts: number of pairs in each file.
-    """
+    """Return the size of an epoch of all pairs, from the lengths of those of each file that fit."""
     joined = np.concatenate(parts)
     seen = EpochSize(len(joined), int(joined.sum()), int(joined.max(initial=0)))
     if not seen.num_samples:

@@ -67,11 +67,7 @@ class Preflight:
 def run_preflight(
     command: Train, machine: MachineFacts, other_runs: Sequence[Path] = (), launch: Launch = ALONE
 ) -> Preflight:
-    """Check and estimate the training run that `command` would start, without reading weights.
-
-    Args:
-        other_runs: run directories of the workspace with a measured pace.
-    """
+    """Check and estimate the training run that `command` would start, without reading weights."""
     problems: list[Problem] = []
     if missing := missing_hardware(machine, launch):
         problems.append(Problem("launch", missing))

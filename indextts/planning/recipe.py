@@ -85,11 +85,7 @@ def find_recipe(id: str) -> Recipe:
 
 
 def recommended(base: str, hours: float, memory_bytes: int | None) -> Recipe | None:
-    """Return the recipe for a base, hours of speech and a GPU, a measured one first; None if none fits.
-
-    Args:
-        memory_bytes: of the GPU; None without one.
-    """
+    """Return the recipe for base, hours and a GPU's bytes, a measured one first; None if none fits."""
     # a GPU of 16 GB has a little less than 16 GiB
     fitting = [
         each

@@ -41,15 +41,7 @@ from indextts.text.bases import load_tokenizer, new_languages
 
 
 def plan_from_meta(command: Train, num_processes: int = 1) -> RestorePlan | None:
-    """Return the restore plan of `command`; None if only the weights can decide.
-
-    Args:
-        command: its `model_fields_set` are the fields that were typed.
-        num_processes: world size.
-
-    Raises:
-        UserError: the trainer would refuse to start; the same message and exit status.
-    """
+    """Return the restore plan; None if only the weights can decide, a UserError where the trainer refuses."""
     found = _find(command.resume, command.output_dir)
     if found is None:
         return None

@@ -51,14 +51,7 @@ def table_html(
     css: str = "",
     attributes: Iterable[str] = (),
 ) -> str:
-    """Return a table.
-
-    Args:
-        heads: the title and the class of each column, such as "number".
-        rows: the cells of each row, as HTML.
-        css: a class of the table.
-        attributes: of each row, such as its class; those of the first rows, if there are fewer.
-    """
+    """Return a table: titles with the class of their column, rows of HTML, `attributes` of the first rows."""
     kinds = [kind for _, kind in heads]
     head = _cells("th", kinds, [escape(title) for title, _ in heads])
     shown = zip(chain(attributes, repeat("")), rows, strict=False)

@@ -50,13 +50,7 @@ def histogram_svg(
 def curve_svg(
     points: Sequence[tuple[float, float]], name: str, axis: Sequence[str], limit: float | None = None
 ) -> str:
-    """Return a line through points.
-
-    Args:
-        points: x and y, each from 0 to 1.
-        axis: texts below the line.
-        limit: x of a vertical line.
-    """
+    """Return a line through points from 0 to 1, with texts below it and a vertical line at the x `limit`."""
     line = " ".join(f"{100 * x:.1f},{100 * (1 - y):.1f}" for x, y in points)
     x = 100 * (limit or 0)
     mark = "" if limit is None else f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="100"/>'

@@ -24,7 +24,7 @@ MAX_FILES = 5_000  # counted in a folder; a recording set of a server can be lar
 MAX_SOURCES = 4  # with a fact of its own
 UPLOAD = "#data/upload"
 
-FORMATS = {
+FORMATS = {  # with the same name in every language
     "common-voice": "Common Voice",
     "fleurs": "FLEURS",
     "jsonl": "JSON Lines",
@@ -39,7 +39,8 @@ def import_outlook(project: Project, commands: Sequence[Command]) -> Outlook:
     imports = [command for command in commands if isinstance(command, ImportDataset)]
     paths = [(path, path == command.manifest) for command in imports for path in sources_of(command)]
     sources = import_sources(project, imports)
-    layouts = {source.path: shown_layout(source.preview.layout) for source in sources}
+    named = {source.path: source.preview.layout for source in sources}
+    layouts = {path: t_or(f"data.layouts.{id}", FORMATS.get(id, id)) for path, id in named.items()}
     blockers = [
         Notice(
             t("data.no_manifest" if is_manifest else "data.source_missing", path=path),
@@ -87,11 +88,6 @@ def numbers_html(project: Project) -> str:
             Tile(t("data.tiles.speakers"), f"{len(speakers):,}"),
         ]
     )
-
-
-def shown_layout(layout: str) -> str:
-    """Return the name of a layout; the names of formats are the same in every language."""
-    return t_or(f"data.layouts.{layout}", FORMATS.get(layout, layout))
 
 
 def shown_dataset(project: Project) -> str:

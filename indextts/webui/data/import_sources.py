@@ -113,11 +113,7 @@ def read_choices(text: str) -> dict[str, str]:
 def with_choice(
     choices: Mapping[str, str], sources: Sequence[ImportSource], row: Sequence[Any]
 ) -> dict[str, str]:
-    """Return the choices for these sources, with the uses of a table.
-
-    Args:
-        row: key of the source, file of the table, and uses such as "2=text"; from a browser.
-    """
+    """Return the choices with those of a table: key of the source, file, and uses such as "2=text"."""
     kept = {source.key: choices[source.key] for source in sources if source.key in choices}
     key, file, *uses = map(str, row) if len(row) > 1 else ("", "")
     own = (source.preview.tables for source in sources if source.key == key and source.has_choice)

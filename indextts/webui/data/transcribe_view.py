@@ -131,12 +131,7 @@ def commands(
     speaker: str | None,
     *more: Any,
 ) -> tuple[Transcribe, ImportDataset, CheckData]:
-    """Return the commands.
-
-    Raises:
-        UserError: there is no recording, no recognizer or more than two, or a path is outside the allowed
-            folders.
-    """
+    """Return the commands; a UserError without recordings or recognizers, or for a forbidden path."""
     typed, name = (folder or "").strip(), (speaker or "").strip()
     source = Path(page.roots.inside(typed, t("data.raw_folder"))) if typed else project.recordings
     if not _files_in(source):

@@ -166,11 +166,7 @@ def build_publishing(page: Page) -> None:
 
 
 def prepare_publishing(page: Page, project: Project, _settings: ProjectSettings, *values: Any) -> Start:
-    """Return the command that publishes the project's export with the losses and the newest scores.
-
-    Args:
-        values: of PUBLISHED, then whether it is a dry run; a UserError for an invalid one.
-    """
+    """Return the command that publishes the export; `values` are of PUBLISHED, then whether to run dry."""
     given = fields_from(PublishModel, PUBLISHED, values[:-1])
     for name in PATHS:
         if name in given:

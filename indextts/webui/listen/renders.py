@@ -168,11 +168,7 @@ def vote_on(project: Project, render: Render, number: int) -> Vote | None:
 
 
 def vote(project: Project, heard: str, number: int, choice: str) -> Vote:
-    """Store and return a vote on text `number` of the newest comparison; a UserError if it cannot count.
-
-    Args:
-        heard: name of the render that the listener heard, which may be older.
-    """
+    """Store and return a vote on a text of the newest comparison, for a render that may be older."""
     render = newest_render(project, is_comparison=True)
     if render is None:
         raise UserError(t("listen.no_comparison_yet"))

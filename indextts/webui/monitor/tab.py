@@ -231,13 +231,10 @@ def _button(project: Project, name: str, action: str, text: str, more: str = "")
 
 
 def perform(project: Project, row: Any) -> list[Any]:
-    """Carry out an action on a checkpoint, or raise a UserError.
+    """Carry out an action on a checkpoint, or raise a UserError; return tab 8's choices, and the list.
 
     Args:
         row: the action and the names of project and checkpoint; or anything else that a browser sends.
-
-    Returns:
-        The choices shared with tab 8 (listen, export), and the list.
     """
     action, *names = row if isinstance(row, list) and row else [None]
     rows = [([project.root.name, each.name], each) for each in list_checkpoints(project.run_dir)]

@@ -98,7 +98,6 @@ def outlook_html(
 
     Args:
         is_ready: the start button works; without blockers and losses, the outlook says so.
-        is_done: a start would only repeat what was done.
         is_main: the first blocker's link to an earlier stage is the main button of the tab.
     """
     css = [" blocks" * is_main, *[""] * len(outlook.blockers)]

@@ -183,12 +183,7 @@ def progress_bar(project: Project) -> str:
 def prepare(
     page: Page, project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
 ) -> Start:
-    """Return what a start would run, and what the page shows about it.
-
-    Args:
-        is_resume, typed: the checkbox and the path of a resume.
-        values: of FIELDS and LAUNCH.
-    """
+    """Return what a start would run, and what the page shows about it; `values` are of FIELDS and LAUNCH."""
     # first of all: also an invalid value is kept as a draft, so that a reload does not lose it
     changes = changed_fields(project, settings, dict(zip(NAMES, (is_resume, typed, *values), strict=True)))
     try:
@@ -285,12 +280,7 @@ def command_of(
     typed: str | None,
     values: Sequence[Any],
 ) -> Train:
-    """Return the training command of the form; a UserError for an invalid value or path.
-
-    Args:
-        is_resume, typed: the checkbox and the path of a resume.
-        values: of FIELDS and LAUNCH.
-    """
+    """Return the command of the form (FIELDS, LAUNCH), `typed` to resume from; else a UserError."""
     fields = fields_from(Train, FIELDS, values[: len(FIELDS)])
     for field in PATHS:
         if field in fields:
