@@ -59,6 +59,8 @@ def finished(served: Server, page: Page) -> Server:
     start.click()  # the same button resumes
     for number in range(1, NUM_STAGES + 1):  # each stage is one wait
         page.wait_for_function(f"{NUM_DONE} >= {number}")
+        if number == 4:
+            expect(page.locator("#demo-outlook")).to_contain_text(re.compile(f"[4-6] of {NUM_STAGES} done"))
     return served
 
 

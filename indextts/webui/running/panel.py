@@ -324,7 +324,7 @@ def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
 
 
 def _state_version(project: Project, stage: Stage) -> str:
-    return stages_version(project) if stage.home_of is None else ""
+    return stages_version(project) if stage.home(project) == project else ""
 
 
 # ---- start time of a job: now, or after an active job of any project
