@@ -83,6 +83,6 @@ def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(server: Server
     page.locator("#pairs-start").click()
     wait_for(page, "pairs-status", r"^finished after")
     pairs = read_pairs(project.pairs("train"))
-    wait_for(page, "pairs-numbers", rf"^{len(pairs)} pairs for 6 targets")
+    wait_for(page, "pairs-numbers", rf"; {len(pairs)} pairs for 6 targets")
     expect(page.locator("#plot-target_s svg")).to_be_visible()
     page.close()

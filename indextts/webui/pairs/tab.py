@@ -89,7 +89,7 @@ def _numbers(summary: PairSummary) -> str:
     if summary.num_short is None:
         return made
     percent = 100 * summary.num_short / summary.num_targets
-    return f"{made}. {t('pairs.short_texts', percent=percent, syllables=SHORT_SYLLABLES)}"
+    return f"{made}; {t('pairs.short_texts', percent=percent, syllables=SHORT_SYLLABLES)}"
 
 
 def plots_html(summary: PairSummary) -> str:
