@@ -42,11 +42,8 @@ def fitted(times: np.ndarray, spans: list[Span], seed: int = 1) -> tuple[dict[st
     [
         (lambda times: times, 40),
         (lambda times: times + 0.3, 40),
-        (lambda times: times + 1.2, 40),
         (lambda times: times - 12.0, 36),  # the first ones are before the recording
-        (lambda times: times + 30.0, 40),
         (lambda times: times * 25 / 23.976, 40),
-        (lambda times: times * 24 / 25, 40),
         (lambda times: times * 25 / 24 + 2.5, 40),
         (lambda times: times + 5.0 * (np.arange(len(times)) >= len(times) // 2)[:, None], 34),
     ],

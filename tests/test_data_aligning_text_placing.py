@@ -55,13 +55,6 @@ def missing(found, sentences) -> list[int]:
     return sorted({*range(len(sentences))} - {each.sentence for each in found})
 
 
-def test_each_sentence_is_where_it_is_spoken():
-    sentences = texts(40)
-    found, starts = place(sentences, sentences)
-    assert [each.sentence for each in found] == list(range(40))
-    assert np.abs(np.array([each.start for each in found]) - starts).max() <= STEP
-
-
 def test_sentences_out_of_order_are_missing():
     spoken = texts(40)
     order = [*range(10), 15, 10, 11, 12, 13, 14, *range(16, 30), 31, 30, *range(32, 40)]
@@ -123,7 +116,6 @@ def test_names_before_the_lines_of_a_text_are_no_words(tmp_path):
     ("line", "parts"),
     [
         ("ልጁ ወደ ቤት ሄደ። እናቱ ምግብ ሰጠችው።", ["ልጁ ወደ ቤት ሄደ።", "እናቱ ምግብ ሰጠችው።"]),
-        ("ስምህ ማን ነው? አበበ እባላለሁ!", ["ስምህ ማን ነው?", "አበበ እባላለሁ!"]),
         ("ሰላም ነው፡፡ደህና ነኝ፡፡", ["ሰላም ነው፡፡", "ደህና ነኝ፡፡"]),
         ("እሱም «ና እዚህ።» አለ።", ["እሱም «ና እዚህ።»", "አለ።"]),
         ("በ2017 ዓ.ም. 3.5 ኪሎ ገዛ", ["በ2017 ዓ.ም. 3.5 ኪሎ ገዛ"]),

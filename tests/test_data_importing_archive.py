@@ -19,7 +19,6 @@ from tests.import_sources import (
     snapshot,
     tone_bytes,
     write_tar,
-    write_tone,
 )
 
 MEMBERS = {"set/wavs/a.wav": tone_bytes(kind="WAV"), "set/metadata.csv": "a|ሰላም\n".encode()}
@@ -207,11 +206,3 @@ def test_an_unusable_recording_of_an_archive_is_listed_with_its_place_in_the_sou
     write_tar(source / "audio/dev.tar.gz", {"dev/1.wav": b"no audio"})
     run_import(source, tmp_path / "out", speaker="s")
     assert rejected(tmp_path / "out") == [("audio/dev/1.wav", None, "unreadable_audio")]
-
-
-def test_an_archive_beside_a_single_file_is_left_alone(tmp_path):
-    write_tone(tmp_path / "in/a.wav")
-    (tmp_path / "in/list.csv").write_text("path,text\na.wav,ሰላም\nb.wav,ሰላም\n", encoding="utf-8")
-    (tmp_path / "in/other.tar.gz").write_bytes(b"never read")
-    run_import(tmp_path / "in/list.csv", tmp_path / "out", speaker="s")
-    assert rejected(tmp_path / "out") == [("list.csv", 3, "missing_audio")]

@@ -202,20 +202,6 @@ def test_unknown_speakers_are_an_error_and_not_guessed(tmp_path):  # D11
     assert [line["speaker"] for line in manifest_lines(tmp_path / "out")] == ["almaz", "almaz"]
 
 
-def test_folders_can_name_the_speakers(tmp_path, caplog):
-    write_folder(tmp_path / "in/almaz/wavs", range(2))
-    write_folder(tmp_path / "in/bekele", range(2, 3))
-    write_folder(tmp_path / "in", range(3, 4))
-    run_import(tmp_path / "in", tmp_path / "out", speaker_from="folder")
-    speakers = {line["id"]: line["speaker"] for line in manifest_lines(tmp_path / "out")}
-    assert speakers == {
-        "almaz_wavs_clip000": "almaz",
-        "almaz_wavs_clip001": "almaz",
-        "bekele_clip002": "bekele",
-    }
-    assert rejected(tmp_path / "out") == [("clip003.txt", None, "no_speaker")]
-
-
 @pytest.mark.long
 def test_a_killed_import_resumes(tmp_path):  # D13
     source = write_folder(tmp_path / "in", range(150))

@@ -183,14 +183,6 @@ def test_a_corrupt_file_is_rejected_and_the_others_are_imported(tmp_path, damage
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("order", [range(0, 20, 3), (17, 4, 5, 19, 0)])
-def test_audio_is_read_from_any_row(tmp_path, order):
-    path = write_parquet(tmp_path / "x.parquet", rows(0, 20), row_group_size=11)
-    reader = AudioReader()
-    for row in order:
-        assert reader.read(row_of(path, row)) == (tone_bytes(200 + row), f"c{row}.flac")
-
-
 def row_of(path: Path, row: int) -> Row:
     return Row(Location(path, row + 1), audio=path, embedded=Embedded("audio", row))
 

@@ -135,11 +135,8 @@ def test_words_that_are_spoken_twice_remain():
     [
         ("talk.srt", False),
         ("talk.am.srt", False),
-        ("talk.amh.vtt", False),
         ("talk.am-ET.vtt", False),
-        ("talk.am-orig.vtt", False),
         ("talk.en.srt", True),
-        ("talk.en-US.vtt", True),
         ("talk.am-en.vtt", True),
         ("talk.ti.srt", True),
         ("part.2.srt", False),

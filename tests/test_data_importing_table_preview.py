@@ -80,16 +80,6 @@ def test_the_columns_are_those_of_the_import(tmp_path: Path, is_zip: bool, conte
         assert set(texts) <= imported
 
 
-def test_the_first_values_are_short_lines(tmp_path: Path):
-    long = ["ሰላም " * 50, "", "ሰላም ለ\u2028ዓለም", "x y"]
-    content = table(PATHS, TEXTS, long, header="file_name,text,more")
-    [each] = preview(write_source(tmp_path, {"list.csv": content})).tables
-    assert [column.header for column in each.columns] == ["file_name", "text", "more"]
-    assert each.columns[0].samples == ("wavs/0.wav", "wavs/1.wav")
-    assert len(each.columns[2].samples[0]) == 80
-    assert each.columns[2].samples[1] == "ሰላም ለ ዓለም"
-
-
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_equally_likely_columns_are_candidates(tmp_path: Path, is_zip: bool):
     source = write_source(tmp_path, {"list.csv": AMBIGUOUS}, is_zip=is_zip)
@@ -119,7 +109,6 @@ def test_columns_without_a_usable_name_are_chosen_by_number(tmp_path: Path):
         ("audio=file_name", ("text",), False),
         ("audio=file_name,text=third", ("text",), True),
         ("text=", ("text",), True),
-        ("nonsense", ("text",), True),
     ],
 )
 def test_a_wrong_choice_is_a_problem_beside_the_columns(
@@ -156,8 +145,6 @@ def test_tables_with_the_same_columns_are_shown_once(tmp_path: Path):
         ({"manifest.jsonl": json.dumps({"audio": "wavs/0.wav", "text": TEXTS[0], "x": 1})}, "jsonl", 1),
         ({"manifest.jsonl": "{broken"}, "jsonl", 0),
         ({"0.txt": TEXTS[0]}, "files", 0),
-        ({"wav.scp": "a wavs/0.wav", "text": f"a {TEXTS[0]}"}, "kaldi", 0),
-        ({"1-2.trans.txt": f"1-2-0 {TEXTS[0]}"}, "librispeech", 0),
         ({"validated.tsv": "client_id\tpath\tsentence\nc\t0.wav\tሰላም"}, "common-voice", 1),
     ],
 )
@@ -186,8 +173,6 @@ HOSTILE = {
     "long rows": "\n".join(",".join(f"ሰላም ለዓለም {n}" * 40 for n in range(MAX_COLUMNS)) for _ in range(200)),
     "binary": "".join(map(chr, range(256))) * 4000,
     "nothing": "",
-    "blank lines": "\n" * 1_000_000,
-    "one column": "ሰላም\n" * 1000,
     "other paths": "\n".join(f"{'../' * n}etc/passwd,{'x' * 300},ሰላም ለዓለም {n}" for n in range(50)),
 }
 

@@ -81,15 +81,13 @@ FRENCH = [
     "Noël en forêt",
     "Voilà ma sœur",
 ]
-RUSSIAN = ["Сегодня тепло", "Мы идём домой", "Где моя книга", "Я пью воду", "Она поёт", "До свидания"]
 ARABIC = ["صباح الخير", "كيف حالك اليوم", "أين كتابي", "أشرب الماء", "هي تغني", "إلى اللقاء غدا"]
-JSON_OF = {
-    file: json_lines("x", audio=PATHS, text=texts)["x"] for file, texts in (("a", TEXTS), ("b", OTHER))
-}
 RECORDS = [{"audio": path, "text": text} for path, text in zip(PATHS, TEXTS, strict=True)]
 LINES = rows(",", PATHS, TEXTS)
 CASES = {
-    "JSON lines under another name": written("\n".join(JSON_OF["a"]), name="x.txt", source="x.txt"),
+    "JSON lines under another name": Case(
+        json_lines("x.txt", audio=PATHS, text=TEXTS), of(NAMES), source="x.txt"
+    ),
     # --- missing values
     "no speaker called nan": csv(
         "path,text,speaker", PATHS, TEXTS, ["almaz", *MISSING[:5]], speakers=["almaz", "s"]
@@ -110,23 +108,15 @@ CASES = {
         has_pitches=False,
     ),
     "a column without any value": csv("path,text,speaker", PATHS, TEXTS, ["nan"] * 6),
-    "ids that are missing": csv("id,path,text", ["", "#N/A", "null", "NaN", "NA", "-"], PATHS, TEXTS),
     # --- speakers that are numbers, and headers
     "a number at the end": speakers(PATHS, TEXTS, NUMBERS),
-    "a number in the middle": speakers(PATHS, NUMBERS, TEXTS, "______"),
-    "a number and a language": speakers(PATHS, ["1", "2"] * 3, ["AM"] * 6, TEXTS, expected=["1", "2"]),
-    "one number": speakers(PATHS, TEXTS, "000000", expected=["0"]),
-    "numbers of three": speakers(PATHS, TEXTS, ["17", "204", "33"] * 2, expected=["17", "204", "33"]),
     "floats": speakers(PATHS, TEXTS, ["0.0", "1.0"] * 3),
     "numbers of words": speakers(PATHS, TEXTS, NUM_WORDS, expected=["s"], flags=S),
-    "zeros before numbers": speakers(PATHS, TEXTS, ["1", "01"] * 3, expected=["1", "01"]),
     "JSON numbers": Case(
         json_lines("x.jsonl", audio=PATHS, text=TEXTS, speaker=[3.0, 7] * 3), of(NAMES), ["3", "7"], **NAMED
     ),
     "blanks": csv("Audio File,Transcription (am),Speaker Name", PATHS, TEXTS, SPEAKERS, **BOTH),
-    "capitals": csv("FILE_NAME, Sentence ,SPEAKER ID", PATHS, TEXTS, SPEAKERS, **BOTH),
     "camel case": csv("audioPath,rawText,speakerId", PATHS, TEXTS, SPEAKERS, **BOTH),
-    "brackets": csv("path [wav],text [Amharic],Speaker (name)", PATHS, TEXTS, SPEAKERS, **BOTH),
     "a user's number": csv("path,text,user_id", PATHS, TEXTS, NUMBERS, speakers=["0", "1"], **NAMED),
     "a reader, not the author": csv("path,author,text,reader", PATHS, "XYXYXY", TEXTS, SPEAKERS, **BOTH),
     "emotions": speakers(PATHS, TEXTS, ["happy", "sad"] * 3, expected=["s"], flags=S),
@@ -140,9 +130,6 @@ CASES = {
         '{0}\t"ሰላም\tለዓለም ""ዛሬ"""',
         "{1}\tደህና ነው",
         texts=of(NAMES, ['ሰላም\tለዓለም "ዛሬ"', "ደህና ነው"]),
-    ),
-    "a line end in quotes": first(
-        "x.tsv", "path\ttext", '{0}\t"ሰላም', 'ለዓለም"', "{1}\tደህና ነው", texts=of(NAMES, ["ሰላም ለዓለም", "ደህና ነው"])
     ),
     "a bar in quotes": first(
         "x.csv",
@@ -161,23 +148,15 @@ CASES = {
     ),
     "Unicode text of Excel": written(lines("\t", "\r\n").encode("utf-16"), name="x.txt", **BOTH),
     "sep=;": written("sep=;\r\n" + lines(";", "\r\n"), **BOTH),
-    "sep=,": written('"sep=,"\n' + lines(), **BOTH),
-    "a tab as the delimiter": written("sep=\t\n" + lines("\t"), **BOTH),
     "empty rows at the end": written(lines() + ",,\n" * 3 + '"","",""\n\n', **BOTH),
-    "empty columns": written(lines().replace("\n", ",,\n"), **BOTH),
     "joined files": written("\n".join(["\ufeffpath,text", *LINES[:3], "\ufeffpath,text", *LINES[3:]])),
     "joined without a line end": written("\n".join([*LINES[:2], f"{LINES[2]}\ufeff{LINES[3]}", *LINES[4:]])),
     "Windows-1252": code_page(FRENCH, "cp1252", "fr"),
-    "Windows-1251": code_page(RUSSIAN, "cp1251", "ru"),
     "Windows-1256": code_page(ARABIC, "cp1256", "ar"),
     "no known code page": Case(
         {**tones(*PATHS), "x.csv": "path,text\n0.wav,你好世界今天天气很好".encode("gbk")},
         refusal="nothing is usable",
         flags={**S, "language": "zh"},
-    ),
-    "no code page of the language": Case(
-        {**tones(*PATHS), "x.csv": b"path,text\n0.wav,\xe0\xe8\xc5 \xe9\xb5\xf1 \xd8"},
-        refusal="nothing is usable",
     ),
     "letters that were lost": Case(
         table("x.csv", ",", "path,text", PATHS, LOST),
@@ -194,9 +173,6 @@ CASES = {
     ),
     "an array in an object": Case(
         {**tones(*PATHS), "x.json": json.dumps({"version": 1, "data": RECORDS}, indent=1)}, of(NAMES)
-    ),
-    "an array in an object, one line": Case(
-        {**tones(*PATHS), "x.json": json.dumps({"rows": RECORDS})}, of(NAMES)
     ),
     "objects over several lines": Case(
         {**tones(*PATHS), "x.jsonl": "\n".join(json.dumps(each, indent=1) for each in RECORDS)},
@@ -216,16 +192,6 @@ CASES = {
         rows("|", PATHS, TEXTS),
         rows("|", PATHS, OTHER),
         refusal=r"a\.csv and b\.csv .*--source",
-    ),
-    "other texts in JSON": two(
-        "a.jsonl", "b.jsonl", *JSON_OF.values(), refusal=r"a\.jsonl and b\.jsonl .*--source"
-    ),
-    "other texts in parquet": two(
-        "a.parquet",
-        "b.parquet",
-        {"path": PATHS, "text": TEXTS},
-        {"path": PATHS, "text": OTHER},
-        refusal=r"a\.parquet and b\.parquet .*--source",
     ),
     "a table and its part": two(
         "all.csv",
@@ -248,7 +214,6 @@ def test_a_table_is_read_right(tmp_path: Path, name: str):
     [
         ("x.csv", "path,text,text\n{0},ሰላም ነው,ደህና ነው\n", r"columns 1 and 2 .*--columns"),
         ("x.csv", "path;Speaker;speaker;text\n{0};a;b;ሰላም ነው\n", r"columns 1 and 2 .*--columns"),
-        ("x.csv", "path,text,Text\n{0},ሰላም ነው,ደህና ነው\n", r"columns 1 and 2 .*--columns"),
         ("x.tsv", "file\ttext\tfile\n{0}\tሰላም ነው\t{1}\n", r"columns 0 and 2 .*--columns"),
         ("x.jsonl", '{{"audio": "{0}", "text": "ሰላም", "text": "ደህና"}}\n', "two fields are named text"),
     ],
