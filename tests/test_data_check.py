@@ -203,12 +203,6 @@ def test_all_problems_of_pairs_are_listed(tmp_path):
     assert all(problem.endswith(end) for problem, end in zip(problems, ends, strict=True))
 
 
-def test_a_missing_store_is_a_problem_in_the_report(tmp_path):
-    write_pairs(tmp_path / "pairs.jsonl", [pair("a", "b", tmp_path / "gone")])
-    [problem] = check_pairs(tmp_path / "pairs.jsonl").problems
-    assert f"{tmp_path}/gone: " in problem
-
-
 def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"workspace/ has 0 projects"):

@@ -155,13 +155,6 @@ def padded_s(batch: list[Utterance]) -> float:
     return len(batch) * max(utterance.duration_s for utterance in batch)
 
 
-def test_a_batch_keeps_its_limit_with_padding_unless_it_is_one_clip():
-    batches = list(batches_of(random_utterances(1000), BatchLimit(12)))
-    assert any(len(batch) > 1 for batch in batches)
-    for batch in batches:
-        assert padded_s(batch) <= 12 or len(batch) == 1
-
-
 def test_every_utterance_is_in_one_batch_and_not_far_from_its_place():
     everything = random_utterances(1000)
     order = [utterance.id for batch in batches_of(everything, BatchLimit(80)) for utterance in batch]

@@ -124,7 +124,6 @@ def test_invalid_codes_are_refused(tmp_path, codes):
         ({"backend_identity": "other"}, False),
         ({"encoders_identity": "other"}, True),
         ({"model_dim": 8}, True),
-        ({"num_latents": 8}, True),
         ({"latents": "float16"}, True),
     ],
 )

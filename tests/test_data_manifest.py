@@ -89,15 +89,6 @@ def test_pairs_read_back_equal_and_share_their_store(tmp_path):
     assert read[0].target_text is read[1].target_text
 
 
-def test_paths_of_a_manifest_behind_a_symlink_are_found(tmp_path):
-    (tmp_path / "real/deep").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "real/deep")
-    utterance = Utterance("a", tmp_path / "audio/a.wav", "a", "s", 1.0)
-    write_utterances(tmp_path / "link/m.jsonl", [utterance])
-    assert read_utterances(tmp_path / "link/m.jsonl") == [utterance]
-    assert read_utterances(tmp_path / "real/deep/m.jsonl") == [utterance]
-
-
 @pytest.mark.failure(33)
 def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_read(tmp_path):
     path = tmp_path / "m.jsonl"

@@ -1,8 +1,6 @@
 """Tests of indextts/data/pair_index.py and pair_columns.py."""
 
 import hashlib
-import json
-import os
 import shutil
 import signal
 from collections import Counter
@@ -232,27 +230,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(manifest: Path):
     with pytest.raises(UserError, match=manifest.name):
         load_index(manifest, Rewriting())
     assert not index_path(manifest).exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [("{", ":21: "), (json.dumps({"id": "x"}), ":21: .*speaker"), ("first", ":21: .*line 1 ")],
-)
-def test_an_invalid_line_is_named(manifest: Path, line: str, place: str):
-    lines = manifest.read_text(encoding="utf-8").splitlines()
-    manifest.write_text("\n".join([*lines, lines[0] if line == "first" else line]), encoding="utf-8")
-    with pytest.raises(UserError, match=manifest.name + place):
-        load_index(manifest, BASE)
-    assert not index_path(manifest).exists()
-
-
-def test_old_leftovers_of_a_kill_are_removed(manifest: Path):
-    old, new = (manifest.with_name(f".tmp-{index_path(manifest).name}-{name}") for name in ("aaaa", "bbbb"))
-    for path in (old, new):
-        path.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    load_index(manifest, BASE)
-    assert (old.exists(), new.exists()) == (False, True)  # a concurrent trainer may be writing the new one
 
 
 def test_columns_are_joined_and_selected_like_lists(tmp_path: Path):

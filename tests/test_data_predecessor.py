@@ -208,16 +208,6 @@ def test_a_recording_that_is_not_the_encoded_one_is_found(tmp_path):  # D3
     assert len(found) == 14
 
 
-def test_the_recording_gives_the_duration_if_the_manifest_does_not(tmp_path):
-    rows = write_old_folder(tmp_path, with_audio=True)
-    for row in rows:
-        row["duration"] = None
-    write_rows(tmp_path, rows)
-    found, old = read(tmp_path)
-    assert old.rejected == []
-    assert found[str(rows[3]["id"])][0].duration_s == pytest.approx(0.539, abs=1e-4)
-
-
 def test_text_ids_of_another_tokenizer_are_counted(tmp_path):  # D3
     tokenizer = Tokenizer(trained_model(AMHARIC), Path("new.model"))
     rows = write_old_folder(tmp_path)

@@ -11,10 +11,9 @@ import soundfile
 import soxr
 
 from indextts.commands.data import CheckData
-from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.check import check
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
-from indextts.data.quality.measures import measure_audio, measure_text
+from indextts.data.quality.measures import measure_audio
 from indextts.data.quality.reasons import REASONS
 from indextts.data.review import check_folder
 from indextts.features.audio import loudness_lufs
@@ -355,11 +354,6 @@ def test_a_clip_of_any_length_has_a_loudness():
     noise = np.random.default_rng(0).normal(0, 0.1, 22_050).astype(np.float32)
     for num_samples in (104, 105, 180, 5_000, 8_819, 8_820, 8_821):
         assert -30 < loudness_lufs(noise[:num_samples], 22_050) < 0
-
-
-def test_letters_of_other_scripts_are_counted_in_latin_texts():
-    found = measure_text("hello 日本", NormalizerOptions(language="sw"))
-    assert (found.num_latin, found.num_other) == (0, 2)
 
 
 def test_clipping_counts_in_each_channel_and_digital_silence_is_no_noise(tmp_path: Path):

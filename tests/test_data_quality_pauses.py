@@ -1,28 +1,11 @@
 """Tests of indextts/data/quality/pauses.py; test_data_quality.py plants music in the pauses."""
 
-import numpy as np
-
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import Clip, Sound
 from indextts.data.quality.measures import measure_text
-from indextts.data.quality.pauses import tones_db
 from indextts.data.quality.text_fit import text_fit
 from indextts.data.quality.verdicts import judge
-from indextts.features import vad
-
-RATE_HZ = vad.SAMPLE_RATE_HZ
-TIMES = np.arange(4 * RATE_HZ) / RATE_HZ
-NOISE = np.random.default_rng(0).standard_normal(len(TIMES))
-
-
-def test_a_recording_without_pauses_or_speech_is_not_measured():
-    everything = [vad.Span(0, TIMES[-1])]
-    assert tones_db(NOISE.astype(np.float32), everything) is None
-    assert tones_db(NOISE.astype(np.float32), []) is None
-    assert tones_db(NOISE[:500].astype(np.float32), [vad.Span(0, 0.03)]) is None
-    short = [vad.Span(0.15, TIMES[-1] - 0.08)]
-    assert tones_db(NOISE.astype(np.float32), short) is None
 
 
 def test_a_clip_is_compared_with_what_the_speaker_always_has():

@@ -88,13 +88,6 @@ def test_ratings_are_reused_after_a_kill_and_a_fast_check_needs_none(manifest, m
     assert is_loud == [False] * 7 + [True]  # a low SIG takes the meaning from BAK
 
 
-def test_the_cost_of_a_rating_follows_its_windows():
-    assert dnsmos.cost_s(12.1) == 4 * dnsmos.cost_s(3)
-    assert dnsmos.cost_s(1000) == dnsmos.MAX_WINDOWS * dnsmos.cost_s(3)
-    clips = [Utterance(str(n), REPOSITORY, "", "s", 3.0) for n in range(8)]
-    assert ratings.expected_s(clips, 4) == pytest.approx(2 * dnsmos.cost_s(3))
-
-
 @pytest.mark.parametrize(("scatter", "is_outlier"), [(0.02, True), (0.3, False)])
 def test_the_distance_counts_in_deviations_of_the_set(scatter: float, is_outlier: bool):
     utterance, text = Utterance("u", REPOSITORY, "", "s", 3.0), measure_text("")

@@ -36,13 +36,6 @@ def test_a_line_that_a_kill_cut_off_does_not_count(tmp_path, num_lost):
     assert all(line.endswith(b"}\n") for line in _file(tmp_path).read_bytes().splitlines(keepends=True))
 
 
-def test_without_a_folder_results_stay_in_memory(tmp_path):
-    with StoredResults(None, "scores", "model-1") as results:
-        results.add("a", 1)
-        assert results.known == {"a": 1}
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "measured").write_text("")
     with StoredResults(tmp_path, "scores", "model-1") as results, pytest.raises(UserError, match="measured"):

@@ -195,11 +195,6 @@ def test_ctrl_c_does_not_wait_for_the_recordings_that_are_cut(folder: Path, tmp_
             running.kill()
 
 
-def test_a_missing_recognizer_is_named_with_an_example(folder: Path, tmp_path: Path):
-    with pytest.raises(UserError, match=r"--asr: is missing; .* --asr=\w+/"):
-        main(arguments(folder, tmp_path))
-
-
 def test_a_recognizer_that_cannot_write_the_language_is_stopped_after_the_first_clips(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -3,8 +3,6 @@ import pytest
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.ambiguity import find_ambiguities, nearest_reading, other_value
 
-YEAR = ("በአንድ ሺህ ዘጠኝ መቶ ሰማንያ አምስት", "በአሥራ ዘጠኝ መቶ ሰማንያ አምስት")
-
 
 @pytest.mark.parametrize(
     ("text", "option", "words"),

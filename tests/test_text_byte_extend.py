@@ -11,7 +11,6 @@ import pytest
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.bases import load_tokenizer, tokenizer_of
-from indextts.text.byte_extend import extended_ranks
 from indextts.text.byte_level import ByteLevelTokenizer, rank_lines
 from indextts.text.extend import describe, extend_file, reserve_file, store_options
 from indextts.text.languages import SAMPLES_OF_AMHARIC
@@ -149,17 +148,6 @@ def test_a_syllable_is_one_token_inside_a_word_and_behind_a_blank(tmp_path: Path
     tokenizer = extended(tmp_path, 400, ["ሰላም ሰመረ ለሰለሰ ወሰነ ሰሰ"] * 3)
     for text, num_tokens in (("ሰ", 1), (" ሰ", 1), (" ሰላም", 1), ("xሰ", 2), (" ሰሰ", 1), (" ሰxሰ", 3)):
         assert len(tokenizer.encoding.encode_ordinary(text)) == num_tokens, text
-
-
-def test_pieces_of_letters_have_one_letter_each_also_behind_a_blank(tmp_path: Path):
-    base = load_tokenizer(write_ranks(tmp_path))
-    texts = ["ሰላም ሰመረ ለሰለሰ ወሰነ ሰሰ"] * 30
-    model = extended_ranks(base, texts, base.size + 400, only_letters=True)
-    ranks = ByteLevelTokenizer(model, tmp_path / "letters.tiktoken")
-    learned = [piece.decode() for piece in ranks.ranked[base.num_published :] if len(piece) > 3]
-    assert learned
-    assert not [piece for piece in learned if len(piece.strip()) > 1]
-    assert [ranks.pieces[token] for token in ranks.encoding.encode_ordinary(" ሰላም")] == [" ሰ", "ላ", "ም"]
 
 
 def test_no_id_of_the_base_moves(tmp_path: Path):

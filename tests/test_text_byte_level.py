@@ -15,7 +15,6 @@ from indextts.text.bases import for_language, load_tokenizer, tokenizer_of
 from indextts.text.byte_level import ByteLevelTokenizer, rank_lines, with_rank_record, without_rank_record
 from indextts.text.extend import extend_file
 from indextts.text.special_tokens import COMMON_ROW, SPECIAL_TOKENS, language_row
-from indextts.text.tokenizer import measure
 from tests.byte_ranks import write_ranks
 
 NAME = "multilingual_zh_ja_yue_char_del.tiktoken"
@@ -106,11 +105,6 @@ def test_the_record_of_the_normaliser_is_read_and_the_official_program_gets_none
     plain = load_tokenizer(path)
     assert plain.vocabulary == tokenizer.vocabulary
     assert plain.normalizer_warning
-
-
-def test_measuring_counts_no_unknown_token_and_no_changed_text(tokenizers):
-    found = measure(tokenizers["published"], ["ሰላም ለዓለም።", "Hello, <world>!"])
-    assert (found.num_texts, found.num_unknown, found.changed) == (2, 0, ())
 
 
 @pytest.mark.parametrize(

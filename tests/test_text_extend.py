@@ -5,10 +5,10 @@ import pytest
 import sentencepiece
 
 from indextts.errors import UserError
-from indextts.text.ethiopic import amharic_letters, is_ethiopic, main_block_letters
+from indextts.text.ethiopic import amharic_letters, is_ethiopic
 from indextts.text.extend import describe, extend_file
 from indextts.text.normalize import normalize
-from indextts.text.tokenizer import WORD_START, Tokenizer, first_difference, measure, parse_model
+from indextts.text.tokenizer import WORD_START, Tokenizer, first_difference, measure
 from indextts.text.vocabulary import advise_size
 from tests.conftest import REPOSITORY
 from tests.tokenizers import AMHARIC, ENGLISH, extend, trained_model, write_base
@@ -61,19 +61,6 @@ def test_amharic_is_tokenized_as_by_a_model_of_its_own(tmp_path):
     base = write_base(tmp_path)
     tokenizer = extended(base, AMHARIC, Tokenizer.load(base).size + NUM_LETTERS + num_merges)
     assert tokenizer.encode_pieces(words) == own.encode(words, out_type=str)
-
-
-def test_scores_descend_below_the_base_and_letters_come_below_merges(tmp_path):
-    base = write_base(tmp_path)
-    size = Tokenizer.load(base).size
-    pieces = parse_model(extend(base, AMHARIC, 100_000)).pieces
-    letters, merges = pieces[size : size + NUM_IN_BLOCK], pieces[size + NUM_IN_BLOCK :]
-    assert [piece.piece for piece in letters[:NUM_LETTERS]] == sorted(amharic_letters())
-    assert {piece.piece for piece in letters} == set(main_block_letters())
-    scores = [piece.score for piece in [*merges, *letters]]
-    assert scores == sorted(scores, reverse=True)
-    assert len(set(scores)) == len(scores)
-    assert max(scores) < min(piece.score for piece in pieces[:size])
 
 
 def test_ethiopic_pieces_of_the_base_are_kept_and_not_doubled(tmp_path):

@@ -37,12 +37,6 @@ def test_an_unknown_language_is_refused():
         normalize("x", NormalizerOptions(language="xx"))
 
 
-def test_every_way_to_write_a_language_gives_the_same_options():
-    for written in ("amh", "am_ET", "AM"):
-        assert NormalizerOptions(language=written).fingerprint == DEFAULT_OPTIONS.fingerprint
-    assert NormalizerOptions(language="kor") == NormalizerOptions(language="ko")
-
-
 def test_a_number_that_a_language_has_no_word_for_is_read_digit_by_digit():
     spoken = normalize("ಕ 99999999999", NormalizerOptions(language="kn"))
     assert not any(map(str.isdigit, spoken))

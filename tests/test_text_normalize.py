@@ -8,7 +8,7 @@ import pytest
 
 from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions, Reading
 from indextts.text.ethiopic import amharic_letters, is_ethiopic
-from indextts.text.normalize import RULES, explain, main, normalize
+from indextts.text.normalize import explain, main, normalize
 from tests.conftest import REPOSITORY
 
 # Written forms, spoken forms and, where they are not the defaults, options. The rules are those of the
@@ -102,10 +102,6 @@ def test_adjacent_words_that_a_rule_changes_are_listed_together():
     [change] = explain("በ1930ዎቹ 3ቱ")
     assert (change.before, change.after) == ("በ1930ዎቹ 3ቱ", "በአንድ ሺህ ዘጠኝ መቶ ሠላሳዎቹ ሦስቱ")
     assert ("3ቱ", "ሦስቱ") in {(change.before, change.after) for change in explain("በ2017 ዓ.ም 3ቱ ሰው")}
-
-
-def test_rule_names_are_unique():
-    assert len({rule.name for rule in RULES}) == len(RULES)
 
 
 def is_allowed(char: str) -> bool:

@@ -10,7 +10,6 @@ from indextts.text.number_words import (
     digits_in_pairs,
     ethiopic_numerals_to_digits,
     from_ethiopic,
-    year_in_hundreds,
 )
 
 # A second way from numbers to words: from decimal digits, three at a time.
@@ -84,11 +83,6 @@ def test_numbers_below_0_and_past_the_last_scale_have_no_words():
 def test_the_options_choose_the_spelling():
     options = NormalizerOptions(thousand="ሺ", million="ሚሊየን", fifty="አምሳ", sixty="ስድሳ", eighty="ሰማኒያ")
     assert cardinal(50_060_080, options) == "አምሳ ሚሊየን ስድሳ ሺ ሰማኒያ"
-
-
-def test_years_can_be_read_in_hundreds():
-    assert year_in_hundreds(1985) == "አሥራ ዘጠኝ መቶ ሰማንያ አምስት"
-    assert year_in_hundreds(1900) == "አሥራ ዘጠኝ መቶ"
 
 
 def test_digits_in_pairs_keep_every_zero():

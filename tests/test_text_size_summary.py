@@ -1,12 +1,10 @@
 """Tests of indextts/text/size_summary.py."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from indextts.errors import UserError
 from indextts.text import size_summary
 from indextts.text.extend import extend_file
 from indextts.text.size_summary import read_summary, summarize, summary_path, write_summary
@@ -88,12 +86,3 @@ def test_a_summary_is_read_as_it_was_written_and_a_corrupt_one_counts_as_absent(
     ):
         summary_path(model).write_text(content)
         assert read_summary(model) is None
-
-
-def test_a_summary_that_cannot_be_written_is_an_error_that_names_its_tokenizer(extended: Tokenizer, tmp_path):
-    model = tmp_path / "tokenizer.model"
-    summary_path(model).mkdir()
-    summary = summarize(extended, Tokenizer.load(BASE).size, TEXTS)
-    with pytest.raises(UserError, match=re.escape(str(model))):
-        write_summary(model, summary)
-    assert list(tmp_path.iterdir()) == [summary_path(model)]

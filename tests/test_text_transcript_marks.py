@@ -35,10 +35,7 @@ def test_a_mark_is_removed_as_its_kind_and_stays_on_request(kind: str, text: str
         (r"\"ሰላም\" አለ \ud83d\ude00", '"ሰላም" አለ \U0001f600'),
         (r"ሰላም\u0000\ud83d", "ሰላም"),
         ("[noise] ♪ .", ""),
-        ("[noise]", ""),
-        ("it is *music* to me", "it is music to me"),
         ("(music) so we go (noise), and (laughs) stay", "so we go, and stay"),
-        (r"one\ntwo\nthree", "one two three"),
         (r"ሰላም\nname", "ሰላም name"),
     ],
 )
@@ -70,14 +67,11 @@ def test_words_in_brackets_that_may_be_spoken_are_listed():
         (["አበበ: በ3:30 ና", "ወ/ሮ አልማዝ:ደህና ነኝ", "እሺ"], ["በ3:30 ና", "ደህና ነኝ", "እሺ"]),
         (["[00:01] [አበበ] ሰላም", "[00:02] [አልማዝ] እሺ"], ["ሰላም", "እሺ"]),
         (["00:12 ሰላም ነው", "(12:30) ደህና ነኝ", "ና"], ["ሰላም ነው", "ደህና ነኝ", "ና"]),
-        (["Anna: hello", "Bob: hi", "Anna: bye"], ["hello", "hi", "bye"]),
-        (["ABEBE: ሰላም", "S1: hi", "ABEBE: bye"], ["ሰላም", "hi", "bye"]),
         (["HE SAID: GO", "Chapter 1: The end", "Luke 10: and he", "NOTE: read", "others"], None),
         ([*["አበበ፡ ሰላም"] * 3, *["እሺ ነው"] * 20], [*["ሰላም"] * 3, *["እሺ ነው"] * 20]),
         ([*["ለምሳሌ፡ ሰላም"] * 3, *["እሺ ነው"] * 40], None),  # a usual word, not a usual start
         (["ሰላም፡ለዓለም", "ደህና፡ነህ", "እሺ፡ነው"], None),
         (["ሰላም፡ ለዓለም፡ ዛሬ", "ደህና፡ ነህ፡ ወይ"], None),
-        (["አበበ፡፡ ሰላም", "ከበደ፡፡ ሰላም"], None),
         ([f"ቃል{letter}፡ ትርጉሙ ይህ ነው" for letter in "ሀለሐመሠረሰሸቀበተቸ"], None),  # a dictionary
         (["3:30 ላይ ና", "ሰላም ነው", "እሺ ነው"], None),
     ],
@@ -91,20 +85,14 @@ def test_a_name_or_time_is_a_label_where_texts_usually_begin_so(texts: list[str]
     "part",
     [
         "'''a ",
-        "__a ",
         "<ref>",
         "<!--",
         "[",
         "(x",
         "[[a|",
         "<a ",
-        "=",
-        "- ",
-        "\\n ",
-        "a\\nb",
         ">> ",
         "Speaker 1:\n",
-        "x",
     ],
 )
 def test_a_long_text_of_marks_without_an_end_takes_no_long_time(part: str):
