@@ -14,7 +14,7 @@ import torch
 from benchmarks import frame, gpu_round, train_step
 from benchmarks.frame import Benchmark, publish, table
 from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT, ReferenceTrainer
-from benchmarks.steps import Stepper, Variant
+from benchmarks.steps import Stepper
 from benchmarks.workload import (
     build_model,
     config_of,
@@ -25,7 +25,7 @@ from benchmarks.workload import (
     padded_batch,
     useful_operations,
 )
-from indextts.models.gpt.attention import BLOCKS, VARLEN
+from indextts.models.gpt.attention import BLOCKS
 from indextts.training.losses import batch_sums
 from tests.conftest import REPOSITORY
 from tests.processor import needs_bfloat16_attention
@@ -100,17 +100,6 @@ def test_padded_training_follows_the_reference_for_40_steps():
     assert abs(packed_start - reference_curve[0][1]) > 1e-4, "all lengths were equal"
 
 
-def test_the_hooks_of_the_reference_stop_the_gradients_of_the_base_rows_only():
-    config = config_of("tiny", dropout=0.0)
-    model = build_model(config, CPU).train()
-    trainer = ReferenceTrainer(model, num_frozen=20, dtype=FLOAT32, learning_rate=0.1, weight_decay=0.0)
-    before = model.text_embedding.weight.detach().clone()
-    trainer.step(padded_batch(make_samples(config, 4)))
-    changed = (model.text_embedding.weight != before).any(dim=1)
-    assert not changed[:20].any()
-    assert changed[20:40].any()
-
-
 def test_every_variant_computes_the_loss_of_the_same_parameters_and_leaves_them():
     config = config_of("tiny", dropout=0.0)
     model = build_model(config, CPU).train()
@@ -162,18 +151,6 @@ def test_all_parts_of_the_gpu_round_run_on_the_cpu_and_give_one_report(tmp_path:
     assert gpu_round.main(["--part", "table", *common, f"--output={output}"]) == 0
     report = output.read_text()
     assert all(row["what"] in report for row in written)
-
-
-def test_a_failed_variant_gets_a_row_and_the_next_variant_runs(tmp_path: Path):
-    rows = tmp_path / "rows.jsonl"
-    model = build_model(config_of("tiny", dropout=0.0), CPU).train()
-    this = gpu_round.GPURound(part="speed", rows=rows, device="cpu", size="tiny", steps=1)
-    unusable = Variant("unusable", "packed", torch.bfloat16, backend=VARLEN)  # a CUDA kernel
-    gpu_round.time_steps(this, "speed", unusable, model, 1000, 1)
-    gpu_round.time_steps(this, "speed", Variant("packed", "packed", torch.bfloat16), model, 1000, 1)
-    failed, done = (json.loads(line) for line in rows.read_text().splitlines())
-    assert failed["failed"]
-    assert done["valid_tokens_per_s"]
 
 
 def test_the_script_of_the_gpu_round_runs_every_part_and_is_bash():

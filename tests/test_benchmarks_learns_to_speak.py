@@ -1,6 +1,5 @@
 """Tests of benchmarks/learns_to_speak.py: its texts, and how the recognizer hears the codes of the demo."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,11 @@ from benchmarks.learns_to_speak import (
     TEXTS,
     amharic_phrases,
     error,
-    phrases,
-    random_letters,
     through_the_codes,
 )
 from indextts.data.manifest import read_utterances
 from indextts.features.audio import load_audio
 from indextts.features.recognizers.loading import load_recognizer
-from indextts.text.ethiopic import amharic_letters
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.long
@@ -33,26 +29,6 @@ def test_no_held_out_sentence_is_trained_on():
     assert len(trained) == 600
     assert set(sentences[:-NUM_HELD_OUT]) <= set(trained)
     assert not set(sentences[-NUM_HELD_OUT:]) & set(trained)
-
-
-def test_an_invented_word_joins_the_halves_of_two_words():
-    known = {"x": ["abcd", "efgh"]}
-    assert {text for _, line in phrases(known, 50, invented=1.0) for text in line.split()} == {
-        "abcd",
-        "efgh",
-        "abgh",
-        "efcd",
-    }
-    assert {text for _, line in phrases(known, 50, invented=0.0) for text in line.split()} == set(known["x"])
-
-
-def test_words_of_random_letters_have_the_letters_of_the_known_words_and_those_of_the_alphabet():
-    known = {"am": ["ሰላም", "ነው"]}
-    found = [text for _, line in phrases(known, 300, 1.0, random_letters) for text in line.split()]
-    counts = Counter("".join(found))
-    assert set(counts) == set(amharic_letters())  # which has the letters of the known words
-    assert sum(counts[letter] for letter in "ሰላምነው") > 0.4 * counts.total()
-    assert {len(word) for word in found} == {2, 3, 4, 5, 6}
 
 
 @pytest.mark.slow

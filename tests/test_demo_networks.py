@@ -1,6 +1,5 @@
 """Tests of the programs that train the built-in features and the demo's base."""
 
-import random
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from demo.network_alignment import aligned_phones, spread
-from demo.network_targets import encoded
+from demo.network_alignment import aligned_phones
 from demo.network_training import Networks, Sample, train, validate
-from demo.phrases import invented, phrase, read_phones, speak_phrases, vocabularies
-from demo.train_networks import Scales, packed, phone_labels, spread_order
+from demo.phrases import read_phones, speak_phrases, vocabularies
+from demo.train_networks import Scales, packed
 from indextts.data.manifest import read_utterances
 from indextts.features.builtin import WEIGHTS
 from indextts.features.builtin_networks import FRAMES_PER_CODE, NUM_BANDS, NUM_PARAMETERS, VOICE_SIZE
@@ -30,25 +28,6 @@ def test_phrases_are_spoken_with_the_times_of_their_phones(tmp_path: Path):
         assert starts == sorted(starts)
         assert starts[-1] <= utterance.duration_s * 24_000 + 24_000
     assert speak_phrases(tmp_path, {}, [], 0, seed=1) == manifest  # it is kept
-
-
-def test_invented_words_have_the_letters_of_their_script():
-    chance = random.Random(0)
-    assert set("".join(invented(["ሰላም", "ነው"], chance) for _ in range(50))) == set("ሰላምነው")
-    assert "".join(invented(["habari", "nyumba"], chance) for _ in range(50)).isascii()
-    assert len({phrase(["habari"], chance) for _ in range(20)}) > 10
-
-
-def test_a_position_has_the_phone_at_its_middle():
-    phones = [(240, "ˈa"), (1300, "b"), (1700, ""), (2200, "x")]
-    assert phone_labels(phones, 6, {"_": 0, "a": 1, "b": 2}).tolist() == [1, 1, 1, 2, 0, -1]
-    assert phone_labels([], 2, {}).tolist() == [-1, -1]
-
-
-def test_phones_share_the_short_gaps_between_them():
-    first, last = spread(np.array([2, 7, 20]), np.array([3, 8, 20]))
-    assert first.tolist() == [2, 6, 20]
-    assert last.tolist() == [5, 8, 20]
 
 
 def test_phones_of_a_text_are_found_in_a_recording():
@@ -71,25 +50,6 @@ def test_phones_of_a_text_are_found_in_a_recording():
     right = [np.mean(labels == guess) for (_, labels, _), guess in zip(clips[4:], found, strict=False)]
     assert min(right) > 0.9
     assert set(found[-1]) == {-1}
-
-
-def test_the_first_centroids_are_spread():
-    assert spread_order(torch.tensor([[0.0], [1.0], [10.0], [4.0]]), first=1) == [1, 2, 3, 0]
-
-
-def test_arrays_are_stored_and_made_anew_for_other_clips(tmp_path: Path):
-    made: list[Path] = []
-
-    def encode(path: Path) -> np.ndarray:
-        made.append(path)
-        return np.arange(3)
-
-    clips = {"a": tmp_path / "a", "b": tmp_path / "b"}
-    for _ in range(2):
-        assert list(encoded(tmp_path / "x", clips, lambda: encode)) == ["a", "b"]
-    assert made == list(clips.values())
-    encoded(tmp_path / "x", {"a": tmp_path / "a"}, lambda: encode)
-    assert len(made) == 3
 
 
 def random_sample(seed: int, num_codes: int) -> Sample:

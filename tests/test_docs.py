@@ -5,7 +5,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from demo.train_networks import TrainNetworks
 from indextts.commands.base import flag_of
@@ -122,17 +121,3 @@ def test_the_tour_lists_every_package_on_its_level() -> None:
         for row, names in enumerate(levels)
         for name in re.findall(r"\w+", names)
     )
-
-
-TEMPLATES = sorted((REPOSITORY / ".github/ISSUE_TEMPLATE").glob("*.yml"))
-
-
-@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_every_issue_form_is_valid(path: Path) -> None:
-    form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if path.name == "config.yml":
-        return
-    assert form.keys() >= {"name", "description", "body"}
-    ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
-    assert len(set(ids)) == len(ids) > 0
-    assert all(part["attributes"]["label"] for part in form["body"] if part["type"] != "markdown")

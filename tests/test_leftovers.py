@@ -46,34 +46,3 @@ def test_no_process_outlives_a_session_that_a_signal_ends(tmp_path: Path, number
     program.send_signal(number)
     program.wait(PATIENCE_S)
     wait_until(lambda: not leftovers.marked(mark), explain=lambda: leftovers.marked(mark))
-
-
-@pytest.mark.slow
-def test_no_process_outlives_a_session_of_workers_after_ctrl_c(tmp_path: Path):
-    program, mark = start(tmp_path, "time.sleep(1000)", "-n1")
-    wait_until(lambda: (tmp_path / "ready").exists())
-    os.killpg(program.pid, signal.SIGINT)  # as a terminal does
-    program.wait(PATIENCE_S)
-    assert not leftovers.marked(mark)
-
-
-@pytest.mark.parametrize(("then", "status"), [("assert 0", 1), ("pass", 0)])
-def test_no_process_outlives_a_session_that_ends_by_itself(tmp_path: Path, then: str, status: int):
-    program, mark = start(tmp_path, then)
-    assert program.wait(PATIENCE_S) == status
-    assert not leftovers.marked(mark)
-
-
-def test_a_sweep_spares_processes_without_its_mark():
-    mark = f"{os.environ[leftovers.MARK]}/a"
-    mine, others = (
-        subprocess.Popen(["sleep", "1000"], env={leftovers.MARK: text}) for text in (f"{mark}/1", f"{mark}b")
-    )
-    try:
-        wait_until(lambda: leftovers.marked(mark) == [mine.pid])
-        assert leftovers.sweep(mark) == ["sleep 1000"]
-        assert mine.wait() == -signal.SIGKILL
-        assert others.poll() is None
-    finally:
-        others.kill()
-        others.wait()

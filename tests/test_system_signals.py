@@ -45,13 +45,6 @@ def test_a_signal_is_recorded_without_stopping_the_process(number: signal.Signal
         assert (stop.signal, stop.count) == (number, 1)
 
 
-def test_the_later_of_two_signals_sets_the_status():
-    with StopRequest(ends_process=False) as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert (stop.signal, stop.count) == (signal.SIGTERM, 2)
-
-
 def test_the_previous_handlers_are_restored_even_after_an_error():
     before = handlers()
     with StopRequest(ends_process=False):

@@ -67,14 +67,6 @@ def test_problems_are_all_printed_and_end_with_status_1(project, capsys):
     assert verify_program("--manifest=manifest.jsonl", "--max-unknown-percent=100") == 1
 
 
-def test_without_a_base_tokenizer_a_warning_says_that_only_sizes_were_compared(project, capsys):
-    (project / "checkpoints" / "bpe.model").unlink()
-    assert verify_program("--manifest=manifest.jsonl") == 0
-    assert "only sizes could be compared" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"^checkpoints/bpe\.model: "):
-        extend_bpe(["--manifests=manifest.jsonl", "--output-model=new.model"])
-
-
 @pytest.mark.parametrize(
     "missing", ["am.model", "checkpoints/config.yaml", "checkpoints/gpt.pth", "manifest.jsonl"]
 )
