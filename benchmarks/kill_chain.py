@@ -183,17 +183,13 @@ class Tally:
 
 @dataclass
 class Chain:
-    """Sequence of runs of a kind, each a sequence of processes, until there were `kills` kills.
-
-    Args:
-        end: time.monotonic() after which no more processes are killed.
-    """
+    """Sequence of runs of a kind, each a sequence of processes, until there were `kills` kills."""
 
     reference: Reference
     arguments: KillResume
     random: Random
     kills: int
-    end: float
+    end: float  # time.monotonic() after which no more processes are killed
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:

@@ -50,20 +50,13 @@ class StartTime(Benchmark):
 
 @dataclass(frozen=True)
 class Start:
-    """Measurement of a start.
-
-    Args:
-        cpu_s: processor time of the trainer and its ended children.
-        peak_bytes: resident memory of the trainer, mapped files included.
-        other_cores: cores that other programs used meanwhile.
-        parts: of the time, as the trainer logs them.
-    """
+    """Measurement of a start."""
 
     wall_s: float
-    cpu_s: float
-    peak_bytes: int
-    other_cores: float
-    parts: str
+    cpu_s: float  # processor time of the trainer and its ended children
+    peak_bytes: int  # resident memory of the trainer, mapped files included
+    other_cores: float  # cores that other programs used meanwhile
+    parts: str  # of the time, as the trainer logs them
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -83,21 +83,14 @@ class TrainNetworks(Command):
 
 @dataclass(frozen=True)
 class Clip:
-    """A recording.
-
-    Args:
-        kind: synthetic, cc0 or human.
-        phones: of synthetic clips.
-        text: of the other clips.
-        language: of the text.
-    """
+    """A recording."""
 
     id: str
     audio: Path
-    kind: str
-    phones: Phones = ()
-    text: str = ""
-    language: str = ""
+    kind: str  # synthetic, cc0 or human
+    phones: Phones = ()  # of synthetic clips
+    text: str = ""  # of the other clips
+    language: str = ""  # of the text
 
 
 @dataclass(frozen=True)

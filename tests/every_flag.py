@@ -86,17 +86,11 @@ FILES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a resume does.
+    """What a resume does."""
 
-    Args:
-        status: of a refusal; 0 without one.
-        lines: of the restore plan as the log shows it, or the refusal.
-        kept: in words.
-    """
-
-    status: int
-    lines: tuple[str, ...]
-    kept: str
+    status: int  # of a refusal; 0 without one
+    lines: tuple[str, ...]  # of the restore plan as the log shows it, or the refusal
+    kept: str  # in words
 
 
 def make_run(folder: Path) -> TinyRun:

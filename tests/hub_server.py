@@ -65,18 +65,13 @@ class HubFile:
 
 @dataclass
 class Repository:
-    """Commits with their files by name, and the commit of each branch.
-
-    Args:
-        is_gated: only TOKEN has access to the files.
-        status: the HTTP status to answer to requests for its listing; 0 for the listing.
-    """
+    """Commits with their files by name, and the commit of each branch."""
 
     commits: dict[str, dict[str, HubFile]]
     branches: dict[str, str] = field(default_factory=lambda: {"main": COMMIT})
-    is_gated: bool = False
+    is_gated: bool = False  # only TOKEN has access to the files
     is_private: bool = False
-    status: int = 0
+    status: int = 0  # the HTTP status to answer to requests for its listing; 0 for the listing
 
     @property
     def files(self) -> dict[str, HubFile]:

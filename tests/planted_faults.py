@@ -47,16 +47,11 @@ FAULTS = tuple(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests say about a fault.
-
-    Args:
-        found_by: the test that failed; "" if none did.
-        num_files: test files that import the changed module.
-    """
+    """What the tests say about a fault."""
 
     fault: Fault
-    found_by: str
-    num_files: int
+    found_by: str  # the test that failed; "" if none did
+    num_files: int  # test files that import the changed module
     wall_s: float
 
 

@@ -38,15 +38,10 @@ TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
 
 @dataclass
 class CommittedCheckpoints:
-    """Committed checkpoints of a run directory.
+    """Committed checkpoints of a run directory."""
 
-    Args:
-        valid: those that verify, newest first.
-        corrupt: name -> problem.
-    """
-
-    valid: list[tuple[Path, CheckpointMeta]] = field(default_factory=list)
-    corrupt: dict[str, str] = field(default_factory=dict)
+    valid: list[tuple[Path, CheckpointMeta]] = field(default_factory=list)  # those that verify, newest first
+    corrupt: dict[str, str] = field(default_factory=dict)  # name -> problem
 
     @classmethod
     def read(cls, run_dir: Path) -> "CommittedCheckpoints":

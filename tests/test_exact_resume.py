@@ -98,15 +98,10 @@ def interrupt(
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment in the training.
+    """A moment in the training."""
 
-    Args:
-        matches: (run folder, mask, name), the event at which to interrupt.
-        is_hit: whether what a kill left shows that it came there.
-    """
-
-    matches: Callable[[Path, int, str], bool]
-    is_hit: Callable[[Path], bool]
+    matches: Callable[[Path, int, str], bool]  # (run folder, mask, name), the event at which to interrupt
+    is_hit: Callable[[Path], bool]  # whether what a kill left shows that it came there
 
 
 def has_line(run_dir: Path, mask: int, name: str, kind: str, step: int) -> bool:

@@ -43,16 +43,11 @@ STAGES = ["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 
 @dataclass(frozen=True)
 class Demo:
-    """A small demo, run stage by stage in this process, which has torch loaded.
+    """A small demo, run stage by stage in this process, which has torch loaded."""
 
-    Args:
-        repository: a copy of the repository with the small demo.
-        programs: (stage, program) in the order in which they ran.
-    """
-
-    repository: Path
+    repository: Path  # a copy of the repository with the small demo
     workspace: Path
-    programs: list[tuple[str, str]]
+    programs: list[tuple[str, str]]  # (stage, program) in the order in which they ran
 
     def run(self, workspace: Path, **flags: Any) -> dict[str, str]:
         """Run the pipeline; return the result of each stage as the table at the end shows it."""

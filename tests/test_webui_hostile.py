@@ -43,12 +43,7 @@ QUICK_S = 10.0  # less than between two signs of life of a call
 
 @dataclass(frozen=True)
 class Attacked:
-    """The page under attack, over one connection of somebody who is signed in.
-
-    Args:
-        handlers: what runs on the server, as the page's own config lists it.
-        defaults: the value of each component when the page is opened.
-    """
+    """The page under attack, over one connection of somebody who is signed in."""
 
     server: Server
     connection: http.client.HTTPConnection
@@ -56,8 +51,8 @@ class Attacked:
     outside: Path
     values: list[Any]
     config: dict[str, Any]
-    handlers: list[dict[str, Any]]
-    defaults: dict[int, Any]
+    handlers: list[dict[str, Any]]  # what runs on the server, as the page's own config lists it
+    defaults: dict[int, Any]  # the value of each component when the page is opened
 
     def post(self, path: str, request: dict[str, Any]) -> tuple[int, str]:
         self.connection.request("POST", path, json.dumps(request).encode(), self.headers)

@@ -26,24 +26,15 @@ LetterCase = Literal["upper", "keep"]
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file on the hub that a program needs.
-
-    Args:
-        place: its path in the folder of published files, with `/`.
-        num_bytes: its size, or about that; 0 for a small file.
-        sha256: of the known revision, in hexadecimal; "" if it is not known.
-        repository: on the hub; "" for that of the base.
-        official: its path in an official installation, if that differs.
-        published_as: its path in the repository, if that differs.
-    """
+    """A file on the hub that a program needs."""
 
     purpose: Purpose
-    place: str
-    num_bytes: int = 0
-    sha256: str = ""
-    repository: str = ""
-    official: str = ""
-    published_as: str = ""
+    place: str  # its path in the folder of published files, with `/`
+    num_bytes: int = 0  # its size, or about that; 0 for a small file
+    sha256: str = ""  # of the known revision, in hexadecimal; "" if it is not known
+    repository: str = ""  # on the hub; "" for that of the base
+    official: str = ""  # its path in an official installation, if that differs
+    published_as: str = ""  # its path in the repository, if that differs
 
     @property
     def name(self) -> str:

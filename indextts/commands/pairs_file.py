@@ -19,16 +19,11 @@ _SHARE = re.compile(r"(?P<path>.+)@(?P<value>\d+(\.\d+)?|\.\d+)")
 
 @dataclass(frozen=True)
 class PairsFile:
-    """One pairs file of a run.
-
-    Args:
-        language: of its texts; "" for that of the tokenizer.
-        share: of the pairs of an epoch, above 0; None without one.
-    """
+    """One pairs file of a run."""
 
     path: Path
-    language: str = ""
-    share: float | None = None
+    language: str = ""  # of its texts; "" for that of the tokenizer
+    share: float | None = None  # of the pairs of an epoch, above 0; None without one
 
     @classmethod
     def parse(cls, typed: str | Path) -> Self:

@@ -190,16 +190,12 @@ def unprepared(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 class Header(NamedTuple):
-    """Facts of a file as libsndfile reads them: duration, format ("WAV") and its log.
-
-    Args:
-        num_read: position in the file after its last sample, in bytes.
-    """
+    """Facts of a file as libsndfile reads them: duration, format ("WAV") and its log."""
 
     duration_s: float
     format: str
     log: str
-    num_read: int
+    num_read: int  # position in the file after its last sample, in bytes
 
 
 def audio_duration_s(path: Path) -> float:

@@ -73,19 +73,12 @@ PITCH_SCALE = 0.25  # of the decoder's pitch, in nats from the voice's mean
 
 @dataclass(frozen=True)
 class SpeechParameters:
-    """Parameters of a vocoder for frames of 10 ms.
+    """Parameters of a vocoder for frames of 10 ms."""
 
-    Args:
-        envelope: (N, 64), logarithm of the power in mel bands.
-        noise_db: (N, 3), share of noise in the amplitude at 3, 6 and 9 kHz; at most 0.
-        is_voiced: (N,).
-        log_pitch: (N,), logarithm of the pitch in Hz; of any value where the frame is not voiced.
-    """
-
-    envelope: Tensor
-    noise_db: Tensor
-    is_voiced: Tensor
-    log_pitch: Tensor
+    envelope: Tensor  # (N, 64), logarithm of the power in mel bands
+    noise_db: Tensor  # (N, 3), share of noise in the amplitude at 3, 6 and 9 kHz; at most 0
+    is_voiced: Tensor  # (N,)
+    log_pitch: Tensor  # (N,), logarithm of the pitch in Hz; of any value where the frame is not voiced
 
 
 @dataclass(frozen=True)
@@ -111,15 +104,10 @@ def _networks() -> _Networks:
 
 @dataclass(frozen=True)
 class BuiltinBackend:
-    """The networks with a number of codes.
+    """The networks with a number of codes."""
 
-    Args:
-        num_codes: K, at most NUM_CODES.
-        features_per_code: 1 for 50 codes per second, 2 for 25.
-    """
-
-    num_codes: int
-    features_per_code: int = 2
+    num_codes: int  # K, at most NUM_CODES
+    features_per_code: int = 2  # 1 for 50 codes per second, 2 for 25
 
     @cached_property
     def identity(self) -> str:

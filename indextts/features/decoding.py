@@ -50,16 +50,11 @@ _DECODER = Path(__file__).with_name("track_decoder.py")
 
 @dataclass(frozen=True)
 class Readable:
-    """A recording that libsndfile reads to its end, and whose channels have one sound.
+    """A recording that libsndfile reads to its end, and whose channels have one sound."""
 
-    Args:
-        path: the recording itself, or a mono FLAC file made from it.
-        outcomes: what was wrong with it, for the log.
-    """
-
-    path: Path
+    path: Path  # the recording itself, or a mono FLAC file made from it
     duration_s: float
-    outcomes: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()  # what was wrong with it, for the log
 
 
 def readable_by_libsndfile(path: Path) -> bool:

@@ -36,16 +36,11 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """Hardware available to a training run; indextts/webui/monitor/machine.py reports its load.
+    """Hardware available to a training run; indextts/webui/monitor/machine.py reports its load."""
 
-    Args:
-        gpus: a single process uses the first; several processes use one each.
-        memory_bytes: memory of the machine or the limit of its container, whichever is less.
-    """
-
-    gpus: tuple[GpuFacts, ...]
+    gpus: tuple[GpuFacts, ...]  # a single process uses the first; several processes use one each
     num_cores: int
-    memory_bytes: int
+    memory_bytes: int  # memory of the machine or the limit of its container, whichever is less
     has_native_bfloat16: bool = False
 
     @property

@@ -170,21 +170,13 @@ CPU_FACTORS = {  # (half precision, gradient checkpointing)
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Peak memory of a training run, in bytes.
+    """Peak memory of a training run, in bytes."""
 
-    Args:
-        fixed: weights and optimizer state, independent of the batch.
-        per_position: activations per position of a micro-batch.
-        gradients: gradients of all weights on the GPU.
-        positions: positions of the largest micro-batch.
-        accumulates: gradients exist while the next micro-batch is computed.
-    """
-
-    fixed: int
-    per_position: float
-    gradients: int
-    positions: int
-    accumulates: bool
+    fixed: int  # weights and optimizer state, independent of the batch
+    per_position: float  # activations per position of a micro-batch
+    gradients: int  # gradients of all weights on the GPU
+    positions: int  # positions of the largest micro-batch
+    accumulates: bool  # gradients exist while the next micro-batch is computed
 
     @property
     def peak(self) -> int:

@@ -21,20 +21,15 @@ SOURCE = "benchmarks/results/gpu_round_h200.md"
 
 @dataclass(frozen=True)
 class Conditions:
-    """All that the pace of a training step depends on, besides the size of its micro-batches.
+    """All that the pace of a training step depends on, besides the size of its micro-batches."""
 
-    Args:
-        device: name of the GPU, or "cpu".
-        shape: layers and width of the model.
-    """
-
-    device: str
+    device: str  # name of the GPU, or "cpu"
     precision: str
     padding: str = "none"
     grad_checkpointing: bool = False
     compile: bool = False
     lora_rank: int = 0
-    shape: tuple[int, int] = PUBLISHED_SHAPE
+    shape: tuple[int, int] = PUBLISHED_SHAPE  # layers and width of the model
     num_processes: int = 1
 
 

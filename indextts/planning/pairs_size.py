@@ -32,19 +32,12 @@ StampedPath = tuple[Path, FileStamp | None]  # the stamp changes with the file; 
 
 @dataclass(frozen=True)
 class PairsSize:
-    """Size of an epoch, and the variation of its positions.
+    """Size of an epoch, and the variation of its positions."""
 
-    Args:
-        size: scaled to all pairs if they were sampled; `longest` is the longest pair that was read.
-        spread: standard deviation of the positions per sample.
-        is_sampled: only some of the pairs were read.
-        num_left_out: pairs that were read and are empty or too long for the model's position tables.
-    """
-
-    size: EpochSize
-    spread: float
-    is_sampled: bool = False
-    num_left_out: int = 0
+    size: EpochSize  # scaled to all pairs if they were sampled; `longest` is the longest pair that was read
+    spread: float  # standard deviation of the positions per sample
+    is_sampled: bool = False  # only some of the pairs were read
+    num_left_out: int = 0  # pairs that were read and are empty or too long for the model's position tables
 
     @property
     def mean(self) -> float:
@@ -60,16 +53,11 @@ class PairsSize:
 
 @dataclass(frozen=True)
 class ExactEpoch:
-    """The training pairs of a run, as the trainer will count and order them.
-
-    Args:
-        data_order: returns the digest of the order for a seed.
-        stores: the feature stores of all pairs, used or left out.
-    """
+    """The training pairs of a run, as the trainer will count and order them."""
 
     pairs: PairsSize
-    data_order: Callable[[int], str]
-    stores: list[Path]
+    data_order: Callable[[int], str]  # returns the digest of the order for a seed
+    stores: list[Path]  # the feature stores of all pairs, used or left out
 
 
 def measure_pairs(

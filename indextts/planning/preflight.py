@@ -52,16 +52,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Preflight:
-    """Result of the preflight checks.
-
-    Args:
-        estimate: None if a problem makes it impossible.
-        resumed: the restore plan; None for a new run, or if only the weights can decide.
-    """
+    """Result of the preflight checks."""
 
     problems: tuple[Problem, ...]
-    estimate: Estimate | None
-    resumed: RestorePlan | None
+    estimate: Estimate | None  # None if a problem makes it impossible
+    resumed: RestorePlan | None  # the restore plan; None for a new run, or if only the weights can decide
 
 
 def run_preflight(

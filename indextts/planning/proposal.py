@@ -72,22 +72,14 @@ class Proposal:
 
 @dataclass(frozen=True)
 class StartFacts:
-    """What a start chooses its automatic settings from.
+    """What a start chooses its automatic settings from."""
 
-    Args:
-        settings: `model_fields_set` are the fields that were typed, and are kept.
-        machine: the share of one rank, see `share_of`; of any machine, not only this one.
-        config: its `number_text_tokens` is the vocabulary size of the run's tokenizer.
-        base_size: pieces of the base tokenizer.
-        num_processes: world size, on all machines; the ranks share the pairs of a step.
-    """
-
-    settings: Train
-    machine: MachineFacts
-    config: GPTConfig
-    base_size: int
+    settings: Train  # `model_fields_set` are the fields that were typed, and are kept
+    machine: MachineFacts  # the share of one rank, see `share_of`; of any machine, not only this one
+    config: GPTConfig  # its `number_text_tokens` is the vocabulary size of the run's tokenizer
+    base_size: int  # pieces of the base tokenizer
     pairs: PairsSize
-    num_processes: int = 1
+    num_processes: int = 1  # world size, on all machines; the ranks share the pairs of a step
 
     @property
     def size(self) -> ModelSize:

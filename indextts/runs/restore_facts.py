@@ -23,15 +23,10 @@ NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
 @dataclass(frozen=True)
 class Codebook:
-    """The codebook of semantic codes; codes of different codebooks have no common meaning.
+    """The codebook of semantic codes; codes of different codebooks have no common meaning."""
 
-    Args:
-        identity: of the speech backend that made the codes, from `codebook_identity`.
-        store: a feature store that has such codes.
-    """
-
-    identity: str
-    store: Path
+    identity: str  # of the speech backend that made the codes, from `codebook_identity`
+    store: Path  # a feature store that has such codes
 
 
 def codebook_identity(backend_identity: str) -> str:

@@ -73,14 +73,10 @@ LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
 
 @dataclass(frozen=True)
 class RestoreRow:
-    """A part of a run and what a start does with it.
-
-    Args:
-        name: the text of a part; of a setting, its field of Train as it is.
-    """
+    """A part of a run and what a start does with it."""
 
     kind: Kind
-    name: Message
+    name: Message  # the text of a part; of a setting, its field of Train as it is
     text: Message
 
     def __str__(self) -> str:

@@ -108,14 +108,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class EpochSize:
-    """The size of an epoch.
-
-    Args:
-        num_positions: sequence positions of all samples; 0 if unknown.
-    """
+    """The size of an epoch."""
 
     num_samples: int
-    num_positions: int = 0
+    num_positions: int = 0  # sequence positions of all samples; 0 if unknown
     longest: int = 0
 
     def num_batches(self, batch_size: int, batch_tokens: int) -> int:

@@ -51,17 +51,12 @@ class SavedAverage:
 
 @dataclass
 class WeightAverage:
-    """Average of the weights in `trained`.
-
-    Args:
-        decay: maximum weight of the old average in the new one.
-        num_updates: steps since the average started; skipped steps count but change nothing.
-    """
+    """Average of the weights in `trained`."""
 
     trained: TrainedParameters
-    decay: float
+    decay: float  # maximum weight of the old average in the new one
     weights: dict[str, Tensor]
-    num_updates: int = 0
+    num_updates: int = 0  # steps since the average started; skipped steps count but change nothing
 
     @torch.no_grad()
     def update(self, is_bad: Tensor) -> None:

@@ -65,18 +65,12 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Data of one micro-step.
+    """Data of one micro-step."""
 
-    Args:
-        batch: the readable samples, None if there are none.
-        ids: of all requested pairs in order, including those of the other ranks.
-        rank_costs: cost of the shard of each rank; empty in a single process.
-    """
-
-    batch: Batch | None
-    ids: tuple[str, ...]
+    batch: Batch | None  # the readable samples, None if there are none
+    ids: tuple[str, ...]  # of all requested pairs in order, including those of the other ranks
     unreadable: tuple[Unreadable, ...]
-    rank_costs: tuple[float, ...] = ()
+    rank_costs: tuple[float, ...] = ()  # cost of the shard of each rank; empty in a single process
 
     def pin_memory(self) -> "MicroBatch":
         """Return a copy with page-locked tensors."""
@@ -88,12 +82,9 @@ class EmotionSource:
     """Choice of the clip whose emotion vector a pair takes: a function of the seed and the id of the pair.
 
     So it depends neither on the order of the pairs nor on interruptions, batches, workers or ranks.
-
-    Args:
-        target_share: share of the pairs that take the target's; the others take the prompt's.
     """
 
-    target_share: float
+    target_share: float  # share of the pairs that take the target's; the others take the prompt's
     seed: int
 
     def is_target(self, id: str) -> bool:

@@ -25,17 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Signals:
-    """Events outside the step, the same on every rank.
+    """Events outside the step, the same on every rank."""
 
-    Args:
-        stop_requested: a rank received a stop signal.
-        save_failed: the last save could not be written.
-        retry_save: it failed long enough ago for another try.
-    """
-
-    stop_requested: bool = False
-    save_failed: bool = False
-    retry_save: bool = False
+    stop_requested: bool = False  # a rank received a stop signal
+    save_failed: bool = False  # the last save could not be written
+    retry_save: bool = False  # it failed long enough ago for another try
 
 
 @dataclass(frozen=True)
@@ -43,16 +37,13 @@ class Decision:
     """Actions at one step boundary, in this order.
 
     After a validation or a listening the loop decides again: its result changes the rest.
-
-    Args:
-        at_end: the run is at its end, by its length or because validation stopped improving.
     """
 
     validate: bool
     listen: bool
     save: bool
     stop: bool
-    at_end: bool
+    at_end: bool  # the run is at its end, by its length or because validation stopped improving
 
 
 def decide(state: TrainState, command: Train, signals: Signals) -> Decision:

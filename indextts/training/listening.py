@@ -83,15 +83,10 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Heard:
-    """Result of a listening.
+    """Result of a listening."""
 
-    Args:
-        by: identity of the sentences and of what judged them; only scores of one identity are compared.
-        score: an error, 0 to 1; None where the listening failed.
-    """
-
-    by: str
-    score: float | None = None
+    by: str  # identity of the sentences and of what judged them; only scores of one identity are compared
+    score: float | None = None  # an error, 0 to 1; None where the listening failed
 
 
 class _StoppedError(Exception):

@@ -71,15 +71,10 @@ class TextRows:
 
 @dataclass(frozen=True)
 class RowRates:
-    """Rates of the rows of a table, which the optimizer knows by one rate only.
+    """Rates of the rows of a table, which the optimizer knows by one rate only."""
 
-    Args:
-        is_new: True for the rows with the rate of new rows; the others have that of the body.
-        is_trained: 1.0 or 0.0 for each row; None if all are trained.
-    """
-
-    is_new: Tensor
-    is_trained: Tensor | None = None
+    is_new: Tensor  # True for the rows with the rate of new rows; the others have that of the body
+    is_trained: Tensor | None = None  # 1.0 or 0.0 for each row; None if all are trained
 
     def shares(self, of_body: float) -> Tensor:
         """Return the share of a step that each row takes, if a row of the body takes `of_body`."""

@@ -33,21 +33,15 @@ SEED_BITS = 63
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Endless micro-batches of a run from its current position, epoch after epoch.
+    """Endless micro-batches of a run from its current position, epoch after epoch."""
 
-    Args:
-        lengths: (S,), positions of each sample.
-        batch_tokens: maximum number of positions per batch; replaces `batch_size` unless 0.
-        mix: shares of several files in an epoch; None for all samples.
-    """
-
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.int64]  # (S,), positions of each sample
     seed: int
     batch_size: int
-    batch_tokens: int
+    batch_tokens: int  # maximum number of positions per batch; replaces `batch_size` unless 0
     epoch: int
     samples_done: int
-    mix: EpochMix | None = None
+    mix: EpochMix | None = None  # shares of several files in an epoch; None for all samples
 
     @property
     def size(self) -> EpochSize:

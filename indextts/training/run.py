@@ -126,22 +126,17 @@ class TrainState:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a run: everything that is read before the weights.
-
-    Args:
-        manifests: the pairs files, first train, then val.
-        codebook: of all features; None if it is unknown.
-    """
+    """Inputs of a run: everything that is read before the weights."""
 
     command: Train
     config: GPTConfig
     tokenizer: Tokenizer
     train_set: PairDataset
     val_set: PairDataset
-    manifests: list[FileIdentity]
+    manifests: list[FileIdentity]  # the pairs files, first train, then val
     device: torch.device
     ranks: Ranks = SINGLE_PROCESS
-    codebook: Codebook | None = None
+    codebook: Codebook | None = None  # of all features; None if it is unknown
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -204,30 +199,21 @@ def _processor() -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready for its next step.
-
-    Args:
-        base: the base checkpoint, whose frozen weights are part of the run.
-        scaler: gradient scaler for float16; disabled for other types.
-        average: average of the weights; None without --ema-decay.
-        encoders: `encoders_identity` of the model; they are never trained.
-        lora: settings of the adapters; None where all weights are trained.
-        saved_environment: environment of the resumed checkpoint; empty for a new run.
-    """
+    """A run that is ready for its next step."""
 
     inputs: Inputs
     model: UnifiedVoice
     trained: TrainedParameters
     optimizer: torch.optim.AdamW
-    scaler: torch.amp.GradScaler
-    average: WeightAverage | None
+    scaler: torch.amp.GradScaler  # gradient scaler for float16; disabled for other types
+    average: WeightAverage | None  # average of the weights; None without --ema-decay
     state: TrainState
     schedule: Schedule
     base_size: int
-    base: FileIdentity
-    encoders: str
-    lora: LoraSettings | None
-    saved_environment: dict[str, Any]
+    base: FileIdentity  # the base checkpoint, whose frozen weights are part of the run
+    encoders: str  # `encoders_identity` of the model; they are never trained
+    lora: LoraSettings | None  # settings of the adapters; None where all weights are trained
+    saved_environment: dict[str, Any]  # environment of the resumed checkpoint; empty for a new run
 
 
 def load_inputs(

@@ -42,18 +42,12 @@ class Validation:
 
 @dataclass(frozen=True)
 class ValidationSettings:
-    """Settings of a validation, which computes as the training of `inputs` does.
-
-    Args:
-        batch_size: samples per batch; with several ranks, the mean per rank.
-        max_batches: maximum number of batches, from a fixed random choice of pairs; 0 for no limit.
-        first_new_token: size of the base vocabulary.
-    """
+    """Settings of a validation, which computes as the training of `inputs` does."""
 
     inputs: Inputs
-    batch_size: int
-    max_batches: int = 0
-    first_new_token: int = 0
+    batch_size: int  # samples per batch; with several ranks, the mean per rank
+    max_batches: int = 0  # maximum number of batches, from a fixed random choice of pairs; 0 for no limit
+    first_new_token: int = 0  # size of the base vocabulary
 
 
 def validate(

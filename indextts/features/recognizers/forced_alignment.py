@@ -21,17 +21,11 @@ Costs = NDArray[np.float32] | NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Alignment:
-    """Place of a text in the sound.
+    """Place of a text in the sound."""
 
-    Args:
-        first: (N,), the position where each letter begins.
-        last: (N,), the last position of each letter.
-        score: in nats per letter, at most 0; near 0 if the text is spoken there.
-    """
-
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-    score: float
+    first: NDArray[np.int64]  # (N,), the position where each letter begins
+    last: NDArray[np.int64]  # (N,), the last position of each letter
+    score: float  # in nats per letter, at most 0; near 0 if the text is spoken there
 
 
 def align_letters(costs: Costs, letters: NDArray[np.int64]) -> Alignment | None:

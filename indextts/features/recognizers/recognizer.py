@@ -59,16 +59,11 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Placement:
-    """Device, precision and batch of a recognizer.
-
-    Args:
-        dtype: of weights and activations.
-        batch_s: largest padded duration of a batch in seconds; 0 transcribes clip by clip.
-    """
+    """Device, precision and batch of a recognizer."""
 
     device: torch.device
-    dtype: torch.dtype = torch.float32
-    batch_s: float = 0.0
+    dtype: torch.dtype = torch.float32  # of weights and activations
+    batch_s: float = 0.0  # largest padded duration of a batch in seconds; 0 transcribes clip by clip
 
     @property
     def clips_at_once(self) -> int:

@@ -41,15 +41,10 @@ CPU_BLOCK = 16
 
 @dataclass(frozen=True)
 class Prefix:
-    """The embedded positions before the codes.
+    """The embedded positions before the codes."""
 
-    Args:
-        embedded: (B, P - 1, D); zeros at padding.
-        is_real: (B, P - 1), False at padding, which is on the left.
-    """
-
-    embedded: Tensor
-    is_real: Tensor
+    embedded: Tensor  # (B, P - 1, D); zeros at padding
+    is_real: Tensor  # (B, P - 1), False at padding, which is on the left
 
 
 def make_prefix(

@@ -33,21 +33,13 @@ KeyT = TypeVar("KeyT")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text and a voice.
+    """A text and a voice."""
 
-    Args:
-        condition: (K, W), from `UnifiedVoice.conditioning`.
-        emo_vec: (D,), from `UnifiedVoice.emotion`.
-        text_ids: (N,), without start and stop.
-        seed: of the sampling, 0 to 2**63 - 1.
-        language: row of the text's language; None for a base without language rows.
-    """
-
-    condition: Tensor
-    emo_vec: Tensor
-    text_ids: Tensor
-    seed: int = 0
-    language: int | None = None
+    condition: Tensor  # (K, W), from `UnifiedVoice.conditioning`
+    emo_vec: Tensor  # (D,), from `UnifiedVoice.emotion`
+    text_ids: Tensor  # (N,), without start and stop
+    seed: int = 0  # of the sampling, 0 to 2**63 - 1
+    language: int | None = None  # row of the text's language; None for a base without language rows
 
 
 class Generation(Generic[KeyT]):

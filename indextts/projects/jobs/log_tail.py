@@ -22,16 +22,11 @@ CONTROL_CHARACTER = re.compile(
 
 @dataclass(frozen=True)
 class Lines:
-    """The last lines of a log, oldest first.
-
-    Args:
-        has_more: the log has, or may have, older lines.
-        num_searched: number of bytes that were searched.
-    """
+    """The last lines of a log, oldest first."""
 
     lines: list[str]
-    has_more: bool
-    num_searched: int
+    has_more: bool  # the log has, or may have, older lines
+    num_searched: int  # number of bytes that were searched
 
 
 def tail(path: Path, max_lines: int = 200) -> str:

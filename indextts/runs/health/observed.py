@@ -107,17 +107,12 @@ class Finding:
 
     Its texts have the ids health.CHECK (the problem), health.CHECK_evidence (the numbers and steps that show
     it) and health.CHECK_advice (the solution), and take `values`.
-
-    Args:
-        check: the stable name of the check, such as "plateau".
-        level: "problem" if the training run is useless without action, else "warning".
-        what: the id of the problem, where a check finds several.
     """
 
-    check: str
-    level: Level
+    check: str  # the stable name of the check, such as "plateau"
+    level: Level  # "problem" if the training run is useless without action, else "warning"
     values: dict[str, int | float | str]
-    what: str = ""
+    what: str = ""  # the id of the problem, where a check finds several
 
     @property
     def texts(self) -> list[Message]:

@@ -36,40 +36,26 @@ MIN_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent
 
 @dataclass(frozen=True)
 class Judgement:
-    """The scores of a clip.
+    """The scores of a clip."""
 
-    Args:
-        duration_s: of the complete clip.
-        heard: the transcript of each recognizer, by its name.
-        errors: of these transcripts, by the same names.
-        likeness: cosine similarity to the prompt's voice; None if not measured.
-        words: faults that all recognizers hear; None without one.
-    """
-
-    duration_s: float
-    heard: dict[str, str]
-    errors: dict[str, Errors]
-    likeness: float | None
+    duration_s: float  # of the complete clip
+    heard: dict[str, str]  # the transcript of each recognizer, by its name
+    errors: dict[str, Errors]  # of these transcripts, by the same names
+    likeness: float | None  # cosine similarity to the prompt's voice; None if not measured
     is_silent: bool
-    words: WordFaults | None = None
+    words: WordFaults | None = None  # faults that all recognizers hear; None without one
 
 
 @dataclass(frozen=True)
 class SpokenText:
-    """A clip to score.
+    """A clip to score."""
 
-    Args:
-        samples: (S,), may be empty.
-        prompt_style: the vector of the reference voice, from `Judge.style`.
-        prompt_text: of the reference voice's recording, to find its words in the clip.
-    """
-
-    samples: NDArray[np.float32]
+    samples: NDArray[np.float32]  # (S,), may be empty
     rate_hz: int
     text: str
-    prompt_style: Tensor | None
+    prompt_style: Tensor | None  # the vector of the reference voice, from `Judge.style`
     options: NormalizerOptions = DEFAULT_OPTIONS
-    prompt_text: str = ""
+    prompt_text: str = ""  # of the reference voice's recording, to find its words in the clip
 
 
 class Judge:

@@ -104,15 +104,11 @@ class RateLimit:
 
 @dataclass
 class Service:
-    """Engine and limits of the routes.
-
-    Args:
-        key_digests: SHA-256 of each key; empty if none is required.
-    """
+    """Engine and limits of the routes."""
 
     engine: Engine
     command: Serve
-    key_digests: tuple[bytes, ...]
+    key_digests: tuple[bytes, ...]  # SHA-256 of each key; empty if none is required
     rate: RateLimit
     num_open: int = 0
 

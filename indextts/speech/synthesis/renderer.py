@@ -43,19 +43,12 @@ MIN_LOUDNESS_DB = -50.0  # of the loudest 100 ms, relative to full scale
 
 @dataclass(frozen=True)
 class Reference:
-    """The features of a reference recording; mel and prompt only for the published acoustic model.
+    """The features of a reference recording; mel and prompt only for the published acoustic model."""
 
-    Args:
-        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
-        style: (1, Z), for `UnifiedVoice.conditioning`.
-        mel: (1, 80, P).
-        prompt: (1, P, K), the content of the recording, frame by frame.
-    """
-
-    features: Tensor
-    style: Tensor | None = None
-    mel: Tensor | None = None
-    prompt: Tensor | None = None
+    features: Tensor  # (T, F), for `UnifiedVoice.conditioning` and `emotion`
+    style: Tensor | None = None  # (1, Z), for `UnifiedVoice.conditioning`
+    mel: Tensor | None = None  # (1, 80, P)
+    prompt: Tensor | None = None  # (1, P, K), the content of the recording, frame by frame
 
 
 @dataclass(frozen=True)

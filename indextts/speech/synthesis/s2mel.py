@@ -48,21 +48,13 @@ from indextts.speech.synthesis.dit import DiT
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """Settings of the flow-matching solver and its result; the defaults are the published ones.
+    """Settings of the flow-matching solver and its result; the defaults are the published ones."""
 
-    Args:
-        steps: Euler steps; more are slower and more accurate.
-        guidance_rate: strength of classifier-free guidance; 0 disables it and halves the time.
-        temperature: factor of the noise.
-        dtype: of the estimator's layers.
-        duration_factor: of the speech; above 1 is slower. Only with IndexTTS-2.5.
-    """
-
-    steps: int = 25
-    guidance_rate: float = 0.7
-    temperature: float = 1.0
-    dtype: torch.dtype = torch.float32
-    duration_factor: float = 1.0
+    steps: int = 25  # Euler steps; more are slower and more accurate
+    guidance_rate: float = 0.7  # strength of classifier-free guidance; 0 disables it and halves the time
+    temperature: float = 1.0  # factor of the noise
+    dtype: torch.dtype = torch.float32  # of the estimator's layers
+    duration_factor: float = 1.0  # of the speech; above 1 is slower. Only with IndexTTS-2.5.
 
 
 class FlowMatching(nn.Module):
@@ -169,21 +161,13 @@ GPT_LAYER_DIMS = (256, 128)
 
 @dataclass(frozen=True)
 class MelTarget:
-    """The inputs for one mel.
+    """The inputs for one mel."""
 
-    Args:
-        prompt: (1, P, K), the condition from the prompt's own content.
-        content: (1, M, H), M at least 1.
-        prompt_mel: (1, C, P).
-        style: (1, S).
-        noise: (1, C, P + T), normal.
-    """
-
-    prompt: Tensor
-    content: Tensor
-    prompt_mel: Tensor
-    style: Tensor
-    noise: Tensor
+    prompt: Tensor  # (1, P, K), the condition from the prompt's own content
+    content: Tensor  # (1, M, H), M at least 1
+    prompt_mel: Tensor  # (1, C, P)
+    style: Tensor  # (1, S)
+    noise: Tensor  # (1, C, P + T), normal
 
     @property
     def num_frames(self) -> int:

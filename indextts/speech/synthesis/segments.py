@@ -42,16 +42,11 @@ class VoicePrompt:
 
 @dataclass(frozen=True)
 class Line:
-    """A text to speak in a voice.
+    """A text to speak in a voice."""
 
-    Args:
-        parts: the text, normalised, in parts that fit the model; at least one.
-        seed: of the first part; each later part has the next seed.
-    """
-
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # the text, normalised, in parts that fit the model; at least one
     voice: VoicePrompt
-    seed: int
+    seed: int  # of the first part; each later part has the next seed
 
 
 def generate_batches(

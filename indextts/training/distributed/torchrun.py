@@ -11,16 +11,11 @@ from typing import Self
 
 @dataclass(frozen=True)
 class RankInfo:
-    """Rank and world size of this process.
+    """Rank and world size of this process."""
 
-    Args:
-        rank: 0 to `world_size` - 1; only rank 0 writes the run directory.
-        local_rank: 0 to `local_world_size` - 1, on this machine; it selects the GPU.
-    """
-
-    rank: int = 0
+    rank: int = 0  # 0 to `world_size` - 1; only rank 0 writes the run directory
     world_size: int = 1
-    local_rank: int = 0
+    local_rank: int = 0  # 0 to `local_world_size` - 1, on this machine; it selects the GPU
     local_world_size: int = 1
     num_restarts: int = 0
 

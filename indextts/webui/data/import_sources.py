@@ -48,19 +48,13 @@ _USE = re.compile(r"(\d{1,3})=(\w{1,20}|\?)", re.ASCII)
 
 @dataclass(frozen=True)
 class ImportSource:
-    """Source of an import with its tables.
-
-    Args:
-        key: names this version of the source in the choices.
-        is_asked: the page shows the tables, because the source is new, chosen or cannot be imported.
-        is_manifest: the fields of --manifest have fixed names.
-    """
+    """Source of an import with its tables."""
 
     path: Path
-    key: str
+    key: str  # names this version of the source in the choices
     preview: SourcePreview
-    is_asked: bool
-    is_manifest: bool = False
+    is_asked: bool  # the page shows the tables, because the source is new, chosen or cannot be imported
+    is_manifest: bool = False  # the fields of --manifest have fixed names
 
     @property
     def has_choice(self) -> bool:

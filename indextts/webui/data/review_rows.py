@@ -31,29 +31,19 @@ _LOADING = threading.Lock()  # two browsers that open the review at once read th
 
 @dataclass(frozen=True)
 class Row:
-    """One clip with its effective text: the edited text if there is one.
-
-    Args:
-        made: the decision that counts, if there is one.
-        score: the value of the measure that the list is filtered by.
-        heard: another reading: what a second recognizer heard, or the text nearby; "" without one.
-        heard_by: the recognizer of `heard`; "" if it is that of the check.
-        can_swap: the other reading can replace the text, and differs from it.
-        cleaned: what a cleaning of the sound did; "" without one.
-        before: the recording before the cleaning whose result is in use.
-    """
+    """One clip with its effective text: the edited text if there is one."""
 
     utterance: Utterance
     original_text: str
     flags: tuple[Flag, ...]
-    made: Decision | None
+    made: Decision | None  # the decision that counts, if there is one
     is_kept: bool
-    score: tuple[str, float] | None = None
-    heard: str = ""
-    heard_by: str = ""
-    can_swap: bool = False
-    cleaned: str = ""
-    before: Path | None = None
+    score: tuple[str, float] | None = None  # the value of the measure that the list is filtered by
+    heard: str = ""  # another reading: what a second recognizer heard, or the text nearby; "" without one
+    heard_by: str = ""  # the recognizer of `heard`; "" if it is that of the check
+    can_swap: bool = False  # the other reading can replace the text, and differs from it
+    cleaned: str = ""  # what a cleaning of the sound did; "" without one
+    before: Path | None = None  # the recording before the cleaning whose result is in use
 
     @property
     def verdict(self) -> str:

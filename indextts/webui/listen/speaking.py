@@ -103,17 +103,12 @@ class Wish:
 
 @dataclass(frozen=True)
 class Speaking:
-    """Components whose values a comparison uses too.
-
-    Args:
-        settings: in the order of SETTINGS.
-        cast: the names of a dialogue, and the menus of their voices.
-    """
+    """Components whose values a comparison uses too."""
 
     text: gr.Textbox
     emotion: gr.Dropdown
-    settings: Sequence[Component]
-    cast: Sequence[Component]
+    settings: Sequence[Component]  # in the order of SETTINGS
+    cast: Sequence[Component]  # the names of a dialogue, and the menus of their voices
     filled_for: gr.Textbox
 
 

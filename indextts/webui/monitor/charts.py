@@ -43,18 +43,12 @@ Kind = Literal["raw", "training", "validation"]
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart.
-
-    Args:
-        points: within the span, and one beyond each end.
-        run: from 1; chooses the colour.
-        kind: "raw" for the unsmoothed values of a smoothed line.
-    """
+    """A line of a chart."""
 
     name: str
-    points: Points
-    run: int = 1
-    kind: Kind = "training"
+    points: Points  # within the span, and one beyond each end
+    run: int = 1  # from 1; chooses the colour
+    kind: Kind = "training"  # "raw" for the unsmoothed values of a smoothed line
 
     @property
     def css(self) -> str:

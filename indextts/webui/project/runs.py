@@ -29,20 +29,14 @@ HEADERS = {"run": "", "validation": "", "best": "number", "step": "number", "sta
 
 @dataclass(frozen=True)
 class RunRow:
-    """A part of a run.
-
-    Args:
-        points: step and validation mel loss, in order.
-        state: t("runs.replaced") for a part before the newest.
-        ended: Unix time of its last line.
-    """
+    """A part of a run."""
 
     name: str
     part: int
-    points: Sequence[tuple[int, float]]
+    points: Sequence[tuple[int, float]]  # step and validation mel loss, in order
     step: int
-    state: str
-    ended: float
+    state: str  # t("runs.replaced") for a part before the newest
+    ended: float  # Unix time of its last line
 
 
 def run_dirs(project: Project) -> list[Path]:

@@ -92,15 +92,10 @@ def own_names() -> list[str]:
 
 @dataclass(frozen=True)
 class AcceptedHosts:
-    """Host names that the page answers to: lower case, without ports, IPv6 addresses in brackets.
+    """Host names that the page answers to: lower case, without ports, IPv6 addresses in brackets."""
 
-    Args:
-        direct: allowed in a Host header; the public link adds its own.
-        forwarded: also allowed in a proxy's X-Forwarded-Host: hosts named with --allowed-host.
-    """
-
-    direct: set[str]
-    forwarded: set[str]
+    direct: set[str]  # allowed in a Host header; the public link adds its own
+    forwarded: set[str]  # also allowed in a proxy's X-Forwarded-Host: hosts named with --allowed-host
 
 
 def accepted_hosts(command: WebUI) -> AcceptedHosts:
