@@ -2,11 +2,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 
 from indextts.errors import UserError
-from indextts.features.audio import audio_duration_s, load_audio
+from indextts.features.audio import load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
 from indextts.features.builtin import BuiltinBackend, create, load, style_vector, voice_of
 from indextts.features.builtin_networks import NUM_CODES
@@ -102,13 +101,3 @@ def test_the_error_names_a_corrupt_backend_file(tmp_path: Path, damage: str):
         path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"builtin\.npz: "):
         load(path)
-
-
-def test_channels_are_averaged_and_any_rate_becomes_24_khz(tmp_path):
-    stereo = np.stack([tone(440, 1.0), 0.5 * tone(440, 1.0)], axis=1)
-    soundfile.write(tmp_path / "a.flac", stereo, 24_000)
-    np.testing.assert_allclose(load_audio(tmp_path / "a.flac", 24_000), 0.75 * tone(440, 1.0), atol=1e-4)
-    for rate_hz in (8_000, 16_000, 44_100, 48_000):
-        soundfile.write(tmp_path / "a.wav", np.zeros(rate_hz), rate_hz)
-        assert load_audio(tmp_path / "a.wav", 24_000).shape == (24_000,)
-        assert audio_duration_s(tmp_path / "a.wav") == 1.0

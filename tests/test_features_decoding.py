@@ -46,10 +46,8 @@ def decoded(path: Path, folder: Path) -> tuple[np.ndarray, int]:
         ("a.amr", "libopencore_amrnb", 8_000, {}),
         pytest.param("a.mp4", "aac", 44_100, MOV_IN_FRAGMENTS, marks=pytest.mark.long),
         pytest.param("a.aac", "aac", 24_000, {}, marks=pytest.mark.long),
-        pytest.param("a.ts", "aac", 24_000, {}, marks=pytest.mark.long),
         pytest.param("a.avi", "libmp3lame", 24_000, {}, marks=pytest.mark.long),
         pytest.param("a.wma", "wmav2", 44_100, {}, marks=pytest.mark.long),
-        pytest.param("ሰላም.ac3", "ac3", 48_000, {}, marks=pytest.mark.long),
     ],
 )
 def test_a_format_is_decoded_at_its_rate_without_loss_of_time(tmp_path, name, codec, rate_hz, options):
@@ -86,7 +84,6 @@ def test_a_video_without_sound_has_no_sound(tmp_path):
         ("a.webm", "libopus", {}),
         pytest.param("a.mp4", "aac", MOV_IN_FRAGMENTS, marks=pytest.mark.long),
         pytest.param("a.aac", "aac", {}, marks=pytest.mark.long),
-        pytest.param("a.amr", "libopencore_amrnb", {}, marks=pytest.mark.long),
         pytest.param("a.wma", "wmav2", {}, marks=pytest.mark.long),
     ],
 )
@@ -237,17 +234,11 @@ GOOD = [
     *(recording("wav", "pcm_s16le", rate_hz=rate_hz) for rate_hz in (8000, 44_100)),
     *(recording("mp3", "libmp3lame", rate_hz=rate_hz) for rate_hz in (8000, 16_000, 24_000, 44_100)),
     *(recording("opus", "libopus", rate_hz=rate_hz) for rate_hz in (8000, 48_000)),
-    *(recording("ogg", rate_hz=rate_hz) for rate_hz in (8000, 44_100)),
     recording("mp3"),
     recording("flac"),
-    recording("flac", "flac"),
-    recording("flac", subtype="PCM_24"),
     recording("ogg"),
     recording("aiff"),
-    recording("aiff", "pcm_s16be"),
     recording("au"),
-    recording("au", "pcm_mulaw"),
-    recording("caf"),
     recording("w64"),
 ]
 
@@ -278,18 +269,14 @@ WHOLE = [
         for kind in ("PCM_16", "PCM_24", "FLOAT", "ULAW")
     ),
     (recording("wav"), sized(b"data", lambda _: 0), 1),
-    (recording("wav"), sized(b"data", lambda _: 4096), 1),
     (recording("wav"), sized(b"data", lambda _: 0xFFFFFFFF), 1),
     (recording("wav"), twice, 2),
     *((recording("mp3", "libmp3lame"), frames(share), 1) for share in (0, 0.1, 0.25, 0.5, 0.8)),
-    (recording("mp3"), frames(0.25), 1),
     (recording("mp3", "libmp3lame"), twice, 2),
-    (recording("mp3", "libmp3lame", rate_hz=44_100, write_xing="0"), twice, 2),
     (recording("flac"), total(0), 1),
     (recording("flac"), total(RATE_HZ), 1),
     (recording("flac"), twice, 2),
     (recording("opus", "libopus", rate_hz=48_000), twice, 2),
-    (recording("ogg"), twice, 2),
     (recording("au"), sized(b".snd", lambda size: size // 4, offset=8, order=">I"), 1),
 ]  # fmt: skip
 
@@ -311,9 +298,7 @@ REFUSED = [
     (recording("mp3", "libmp3lame"), frames(3)),
     (recording("mp3", "libmp3lame"), first(0.6)),
     (recording("flac"), total(10 * RATE_HZ)),
-    (recording("flac"), first(0.6)),
     (recording("opus", "libopus", rate_hz=48_000), first(0.6)),
-    (recording("ogg"), first(0.6)),
     (recording("aiff"), first(0.5)),
 ]
 

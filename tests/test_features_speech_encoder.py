@@ -1,5 +1,3 @@
-"""Tests of indextts/features/speech_encoder.py and campplus.py."""
-
 import json
 import math
 import shutil
@@ -11,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertModel
 
 from indextts.errors import UserError
-from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, segment_means
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.log_mel import log_mel_pairs, num_vectors
 from indextts.features.speech_encoder import SpeechEncoder, load_speech_encoder
 from tests.published_files import FEATURE_DIM, noisy_speech, randomise, write_speech_encoder, write_stats
@@ -145,14 +143,6 @@ def test_invalid_statistics_are_refused(copied, changes, what):
     write_stats(copied / "stats.pt", **changes)
     with pytest.raises(UserError, match=rf"stats\.pt: .*{what}"):
         load(copied)
-
-
-def test_each_segment_becomes_its_mean_and_the_last_may_be_shorter():
-    x = torch.cat([torch.full((1, 2, 100), 3.0), torch.arange(50.0).expand(1, 2, 50)], dim=2)
-    means = segment_means(x)
-    assert means.shape == (1, 2, 150)
-    assert means[:, :, :100].eq(3).all()
-    assert means[:, :, 100:].eq(24.5).all()
 
 
 @pytest.fixture(scope="module")

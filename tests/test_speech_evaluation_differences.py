@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from indextts.speech.evaluation.differences import differences, interval_of, rising_length
+from indextts.speech.evaluation.differences import differences, rising_length
 from indextts.speech.evaluation.judge import Judgement
 from indextts.speech.evaluation.report import Clip, summarize
 from indextts.text.transcripts import Errors
@@ -63,13 +63,6 @@ def test_the_same_clips_do_not_differ_and_unmeasured_ones_are_left_out():
     found = differences({"a": clips, "b": [*unmeasured, *clips[6:]]})
     assert len(found) == 4
     assert {(each.difference, each.is_shown) for each in found} == {(0, False)}
-
-
-def test_an_interval_grows_with_the_confidence():
-    sums = np.array([[[0, 1, 0, 2, 1, 0], [1, 2, 2, 2, 1, 1]], [[4] * 6] * 2])
-    middle, low, high = interval_of(sums, 0.95)
-    assert middle == pytest.approx(5 / 24)
-    assert interval_of(sums, 0.995)[1] < low < middle < high
 
 
 @pytest.mark.parametrize(

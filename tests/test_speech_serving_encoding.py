@@ -1,5 +1,3 @@
-"""Tests of indextts/speech/serving/encoding.py."""
-
 import io
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tests of indextts/speech/synthesis/streaming.py."""
-
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of indextts/speech/synthesis/{text_to_speech,renderer,trained_model,synthesize}.py."""
-
 import json
 import re
 import shutil
