@@ -6,8 +6,7 @@ import torch
 
 from benchmarks.workload import PUBLISHED
 from demo.make_base_checkpoint import initialise, random_model
-from indextts.models.gpt.gpt2 import dropout, keep_mask, keep_scale
-from indextts.models.gpt.model import frame
+from indextts.models.gpt.gpt2 import dropout, keep_mask
 from indextts.models.gpt.weights import empty_model
 from tests.tiny_gpt import TINY, tiny_batch
 
@@ -27,13 +26,6 @@ def test_every_name_and_shape_of_2_5_is_the_published_one(shared):
     tensors = empty_model(replace(PUBLISHED, base="2.5", number_text_tokens=60509)).state_dict()
     found = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
     assert found == published
-
-
-def test_framing_shifts_by_one_and_counts_one_stop():
-    framed = frame(torch.tensor([[5, 6, 7], [8, 99, -1]]), torch.tensor([3, 1]), start=0, stop=1)
-    assert framed.inputs.tolist() == [[0, 5, 6, 7, 1], [0, 8, 1, 1, 1]]
-    assert framed.targets.tolist() == [[5, 6, 7, 1, 1], [8, 1, 1, 1, 1]]
-    assert framed.mask.tolist() == [[True, True, True, True, False], [True, True, False, False, False]]
 
 
 def test_the_content_of_padding_changes_nothing():
@@ -82,11 +74,6 @@ def test_the_same_seed_gives_the_same_model_and_leaves_the_global_random_state_a
     assert not torch.equal(random_model(TINY, 2).text_embedding.weight, first.text_embedding.weight)
 
 
-def test_the_parts_of_a_split_batch_keep_their_languages():
-    batch = replace(tiny_batch(), languages=torch.tensor([75, 3]))
-    assert [part.languages.tolist() for part in batch.split(1)] == [[75], [3]]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_kept_values_are_scaled_and_the_gradient_uses_the_same_mask(dtype: torch.dtype):
     x = torch.ones(1001, dtype=dtype, requires_grad=True)
@@ -108,13 +95,3 @@ def test_the_probability_decides_how_many_values_are_dropped_at_any_position(pro
         assert abs(values.mean().item() - (1 - probability)) < spread / len(values) ** 0.5
     neighbours = torch.corrcoef(kept.view(-1, 4).T) - torch.eye(4)
     assert neighbours.abs().max() < 5 / (kept.numel() / 4) ** 0.5
-
-
-def test_the_scale_belongs_to_the_rounded_probability():
-    assert 1 / keep_scale(0.1) == pytest.approx(1 - 6554 / 65536, abs=1e-12)
-
-
-def test_outside_training_or_at_probability_0_dropout_returns_its_input():
-    x = torch.randn(3)
-    assert dropout(x, 0.5, training=False) is x
-    assert dropout(x, 0.0, training=True) is x

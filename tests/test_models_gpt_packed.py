@@ -61,24 +61,6 @@ def vectors(shared: Path, request: pytest.FixtureRequest) -> Vectors:
     return read_vectors(shared / "vectors" / request.param)
 
 
-def test_a_packed_batch_has_the_documented_layout():
-    batch = packed(tiny_batch(), [0, 1])
-    assert batch.lengths == (5 + 6 + 4, 5 + 4 + 6)
-    assert batch.offsets.tolist() == [0, 15, 30]
-    assert batch.text_inputs.tolist() == [0, 5, 6, 7, 12, 1, 0, 11, 3, 1]
-    assert batch.text_positions.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
-    assert batch.mel_inputs.tolist() == [8, 1, 2, 7, 8, 4, 4, 0, 6, 5]
-    assert batch.mel_positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
-    prefixes, text, mel = range(0, 10), range(10, 20), range(20, 30)
-    first = [*prefixes[:5], *text[:6], *mel[:4]]
-    assert batch.sources.tolist() == [*first, *prefixes[5:], *text[6:], *mel[4:]]
-    assert batch.text_rows.tolist() == [5, 6, 7, 8, 9, 20, 21, 22]
-    assert batch.text_targets.tolist() == [5, 6, 7, 12, 1, 11, 3, 1]
-    assert batch.mel_rows.tolist() == [11, 12, 13, 14, 24, 25, 26, 27, 28, 29]
-    assert batch.mel_targets.tolist() == [1, 2, 7, 9, 4, 4, 0, 6, 5, 9]
-    assert (batch.num_samples, batch.num_text, batch.num_mel) == (2, 8, 10)
-
-
 def test_the_losses_equal_those_of_each_sample_alone_in_the_published_code(vectors: Vectors):
     model = vectors.model(vectors.config)
     for row, (text_loss, mel_loss) in enumerate(vectors.arrays["single_sample_losses"]):

@@ -61,12 +61,6 @@ def test_a_weight_that_is_not_finite_is_named_and_refused(value):
             load(TINY, weights, "gpt.pth")
 
 
-def test_large_weights_whose_sum_overflows_are_finite():
-    weights = random_model(TINY, seed=0).state_dict()
-    weights["mel_head.bias"] = torch.full((10,), 3e38)
-    assert torch.equal(load_model(TINY, weights, "gpt.pth").mel_head.bias, weights["mel_head.bias"])
-
-
 def test_a_smaller_text_table_fits_and_one_of_another_width_does_not():
     weights = random_model(TINY, seed=0).state_dict()
     check_fit(replace(TINY, number_text_tokens=24), weights, "gpt.pth")

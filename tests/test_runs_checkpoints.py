@@ -18,13 +18,11 @@ from indextts.runs.checkpoints import (
     move_to_trash,
     pin,
     restore_trash,
-    validation_losses,
 )
 from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
 from indextts.runs.owner import prepare, prune, quarantine, run_lock
 from indextts.system.files import link_or_copy
 from tests.checkpoint_files import save
-from tests.metrics_lines import point
 
 
 @pytest.fixture
@@ -75,11 +73,6 @@ def test_the_best_loss_is_the_lowest_of_the_folder_on_the_same_validation_pairs(
     assert best_validation_loss(tmp_path, "c") == math.inf
     quarantine(tmp_path / "model_step2.pth")
     assert best_validation_loss(tmp_path, "a") == 2.4
-
-
-def test_validation_losses_are_known_by_part_and_step():
-    lines = [point(10, 2.5, kind="val"), point(10, 1.5, kind="val", part=2), point(20, 3.0), point(30, None)]
-    assert validation_losses(lines) == {(1, 10): 2.5, (2, 10): 1.5}
 
 
 def test_a_pinned_checkpoint_survives_pruning_until_it_is_unpinned(run: Path):

@@ -28,10 +28,6 @@ def test_the_rate_rises_linearly_and_falls_as_a_cosine(numbers: tuple, step: int
     assert f"{Schedule(*numbers).learning_rate(step):.2e}" == rate
 
 
-def test_the_last_step_still_learns():
-    assert 0 < Schedule(1.0, 10, 100).learning_rate(100) < 0.001
-
-
 def test_the_rate_falls_to_its_floor_and_a_changed_floor_is_reached_over_a_bridge():
     schedule = Schedule(1.0, 10, 1000, floor=0.08)
     assert schedule.learning_rate(1000) == pytest.approx(0.08, rel=1e-3)
@@ -205,11 +201,3 @@ def test_a_budget_counts_positions():
     assert counted(batch_tokens=11_400, step=6, epoch=2) == 9
     assert counted(batch_tokens=11_400, step=8, epoch=2, samples_done=20) == 8 + 2
     assert counted(batch_tokens=10**6) == 3
-
-
-def test_a_budget_without_known_positions_counts_samples():
-    assert EpochSize(41).num_batches(4, 11_400) == 11
-
-
-def test_a_scaled_epoch_has_its_share_of_samples_and_positions():
-    assert EpochSize(40, 4000, 150).scaled(10) == EpochSize(10, 1000, 150)

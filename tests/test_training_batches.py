@@ -9,8 +9,6 @@ from indextts.training.batches import (
     Unreadable,
     collate_for,
     collate_padded,
-    group_batches,
-    is_too_many,
     perturbed,
 )
 from indextts.training.batches import Sample as TrainingSample
@@ -18,11 +16,6 @@ from indextts.training.loading import collate_readable
 from indextts.training.run import load_inputs
 from tests.tiny_gpt import TINY
 from tests.tiny_run import make_tiny_run
-
-
-def test_only_the_last_group_of_an_epoch_may_be_smaller():
-    ends = [False, False, False, False, True, False, False, True]
-    assert list(group_batches(range(8), ends, 3)) == [[0, 1, 2], [3, 4], [5, 6, 7]]  # type: ignore[arg-type, comparison-overlap]
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -107,10 +100,3 @@ def test_mixed_emotion_is_a_function_of_the_pair_with_its_share_of_targets(datas
         pair, sample = mixed.pairs[index], mixed[index]
         key = pair.target_key if mixed.emotion.is_target(pair.id) else pair.prompt_key
         assert sample.emo_vec.tolist() == mixed.stores[pair.features].emo_vec(key).tolist()
-
-
-def test_the_limit_of_unusable_samples_depends_on_the_size_of_the_set():
-    assert not is_too_many(10, 20)
-    assert is_too_many(11, 20)
-    assert not is_too_many(100, 10_000)
-    assert is_too_many(101, 10_000)

@@ -81,16 +81,6 @@ def test_a_published_reason_reaches_the_other_ranks():
     assert str(lost).endswith("Out of memory with a single sample (train_rank1.log)")
 
 
-def test_a_rank_that_lost_another_publishes_which_one():
-    store = dist.HashStore()
-    first = reasons(store, ("", this_process()), ("", ended_process()))
-    first.publish(first.find_lost_rank("broken pipe"))
-    processes = [(ranks.socket.gethostname(), ended_process())] * 3
-    neighbor = ExitReasons(store, RanksOfProcesses(processes))
-    neighbor.exchange_processes()
-    assert str(neighbor.find_lost_rank("broken pipe")).startswith("Rank 2 ")
-
-
 def test_a_lost_rank_on_another_machine_is_reported_by_host(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ranks, "EXIT_REASON_TIMEOUT_S", 0.1)
     lost = reasons(dist.HashStore(), ("node-b", this_process())).find_lost_rank("broken pipe")

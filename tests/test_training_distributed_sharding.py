@@ -17,7 +17,7 @@ from indextts.training.distributed.sharding import (
     load_shards,
     sample_costs,
 )
-from indextts.training.gradients import BUCKET_BYTES, LARGE_BYTES, all_reduce_tensors, in_buckets
+from indextts.training.gradients import LARGE_BYTES, all_reduce_tensors
 from indextts.training.loading import load_batches
 from indextts.training.losses import LossSums
 from indextts.training.order import in_batches
@@ -112,19 +112,6 @@ def test_sums_over_all_ranks_keep_their_types_and_skip_ranks_without_any():
     assert found.numbers() == [2, 30, 2.75, 70, 7, 1, 1]
     assert (found.text_nats.dtype, found.text_tokens.dtype) == (torch.float32, torch.int64)
     assert all_reduce_losses(None, RanksWithValues([None]), cpu) is None
-
-
-def test_small_gradients_are_bucketed_and_large_ones_are_not():
-    large = torch.ones(LARGE_BYTES // 4)
-    small = [torch.ones(LARGE_BYTES // 8) for _ in range(40)]
-    other = torch.ones(3, dtype=torch.float64)
-    buckets = list(in_buckets([small[0], large, other, *small[1:]]))
-    sizes = [sum(tensor.nbytes for tensor in bucket) for bucket in buckets]
-    assert [len(bucket) for bucket in buckets if bucket[0] is large] == [1]
-    assert all(len({tensor.dtype for tensor in bucket}) == 1 for bucket in buckets)
-    assert sum(map(len, buckets)) == 42
-    assert max(sizes) <= BUCKET_BYTES
-    assert len(buckets) == 5  # the large one, three of 40 small ones, the other type
 
 
 def test_an_all_reduce_writes_each_tensor_back_in_any_layout():

@@ -15,7 +15,7 @@ from indextts.commands.train import Train
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset
 from indextts.training.losses import LossMeans
-from indextts.training.probe import NUM_SAMPLES, TOLERANCE, Probe, compare
+from indextts.training.probe import TOLERANCE, Probe, compare
 from indextts.training.run import Inputs, load_inputs
 from indextts.training.start import start_from_base
 from indextts.training.validate import ValidationSettings, validate
@@ -71,15 +71,6 @@ def test_the_same_weights_and_samples_give_the_same_losses_although_dropout_is_o
     assert losses(inputs, model) == first
     assert model.training
     assert all(math.isfinite(float(first[name])) for name in ("text_loss", "mel_loss"))
-
-
-def test_the_samples_are_the_shortest_ones(inputs: Inputs, model: UnifiedVoice):
-    val_set = inputs.val_set
-    lengths = {pair.id: val_set.stores[pair.features].num_codes(pair.target_key) for pair in val_set.pairs}
-    shortest = sorted(range(len(val_set)), key=lambda i: (lengths[val_set.pairs[i].id], val_set.pairs[i].id))
-    expected = means(inputs, val_set.subset(shortest[:NUM_SAMPLES]), model, NUM_SAMPLES)
-    found = losses(inputs, model)
-    assert (found["text_loss"], found["mel_loss"]) == (expected.text_loss, expected.mel_loss)
 
 
 def test_a_moved_row_exceeds_the_tolerance(inputs: Inputs, model: UnifiedVoice):

@@ -101,23 +101,6 @@ def test_a_copy_keeps_its_values_at_any_depth():
     assert (copied["epoch"], copied["none"]) == (2, None)
 
 
-def test_frozen_tensors_are_not_copied():
-    frozen, trained = torch.ones(2), torch.nn.Parameter(torch.ones(2))
-    copied = HostCopy().take({"frozen": frozen, "trained": trained}, frozenset({frozen.data_ptr()}))
-    assert copied["frozen"] is frozen
-    assert copied["trained"].data_ptr() != trained.data_ptr()
-    assert not copied["trained"].requires_grad
-
-
-def test_the_next_copy_reuses_memory_of_the_same_size():
-    copy = HostCopy()
-    first = copy.take({"a": torch.zeros(4), "b": torch.zeros(2)}, NOTHING)
-    again = copy.take({"a": torch.ones(4), "b": torch.ones(3)}, NOTHING)
-    assert again["a"].data_ptr() == first["a"].data_ptr()
-    assert torch.equal(first["a"], torch.ones(4))
-    assert torch.equal(again["b"], torch.ones(3))
-
-
 # --- in the background ---
 
 
