@@ -1,5 +1,3 @@
-"""Tests of indextts/projects/jobs/log_tail.py."""
-
 import os
 from pathlib import Path
 from random import Random

@@ -179,12 +179,6 @@ def test_a_waiting_job_with_a_killed_runner_is_lost(project: Project):
     assert wait_until_over(third).before == "lost"
 
 
-def test_a_job_may_wait_for_an_ended_job_of_another_project(project: Project, tmp_path: Path):
-    first = wait_until_over(start_job(Project(tmp_path / "other"), "train", [program(project, "")]))
-    second = start_job(project, "train", [program(project, "", "second.py")], after=first.folder)
-    assert wait_until_over(second).state == "finished"
-
-
 def test_two_jobs_of_a_stage_never_run_at_the_same_time(project: Project):
     program(project, WAITS_FOR_GO)
     command = command_for("program.py")
@@ -203,12 +197,6 @@ def test_two_jobs_of_a_stage_never_run_at_the_same_time(project: Project):
     wait_for(second, lambda: not reread(second).is_active and not reread(third).is_active)
     with pytest.raises(UserError, match="train is already running"):
         start_job(project, "train", [command])
-
-
-def test_waiting_for_a_folder_that_is_not_a_job_is_refused(project: Project, tmp_path: Path):
-    with pytest.raises(UserError, match=r"^nowhere "):
-        start_job(project, "train", [program(project, "")], after=tmp_path / "nowhere")
-    assert list_jobs(project) == []
 
 
 TWO = Launch(processes=2)

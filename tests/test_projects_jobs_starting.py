@@ -1,5 +1,3 @@
-"""Tests of indextts/projects/jobs/starting.py."""
-
 import json
 import re
 import subprocess

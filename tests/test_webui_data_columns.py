@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.table_preview import MAX_TABLES
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.data.import_form import FIELDS, NEW_SOURCES, import_commands, planned_sources
 from indextts.webui.data.import_outlook import import_outlook
 from indextts.webui.data.import_sources import (
-    MAX_COLUMNS,
     ImportSource,
     column_tables_html,
     first_rows_html,
@@ -203,15 +201,3 @@ def test_texts_of_an_upload_are_escaped(tmp_path: Path):
     choices = with_choice({}, found, [found[0].key, f"set/{name}", "0=audio", "1=text", "3=speaker"])
     resolved = sources(project, settings, *form(json.dumps(choices)))
     assert shown_uses(column_tables_html(resolved)) == ["audio", "text", "", "speaker"]
-
-
-def test_many_columns_and_tables_are_cut(tmp_path: Path):
-    extra = [[f"v{n}"] * 4 for n in range(50)]
-    header = ",".join(f"c{n}" for n in range(50)) + ",file_name,first,second"
-    project, settings = make(tmp_path, talks=table(*extra, PATHS, TEXTS, OTHERS, header=header))
-    values = shown_uses(column_tables_html(sources(project, settings)))
-    assert len(values) == MAX_COLUMNS
-    assert values[-3:] == ["audio", "?", "?"]  # the columns that matter are not cut
-    files = {f"part{n}.csv": DECIDED.replace("text_en", f"other{n}") for n in range(MAX_TABLES + 5)}
-    write_source(tmp_path, files, is_zip=True).replace(project.uploads / "talks.zip")
-    assert column_tables_html(sources(project, settings)).count("<details") == MAX_TABLES

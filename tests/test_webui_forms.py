@@ -103,9 +103,3 @@ def test_a_huge_value_keeps_the_previous_draft(project: Project):
     store_draft(project, "train", {"path": "x" * (MAX_DRAFT_BYTES + 1)})
     store_draft(project, "train", {"path": "\ud800"})
     assert read_draft(project, "train", DRAFTED) == VALUES
-
-
-def test_a_folder_that_cannot_be_written_loses_only_the_draft(tmp_path: Path):
-    (tmp_path / "drafts").touch()  # a file where the folder would be
-    store_draft(Project(tmp_path), "train", VALUES)
-    assert read_draft(Project(tmp_path), "train", DRAFTED) == {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.page_layout import DESKTOP, PHONE, open_tabs, set_theme
+from tests.page_layout import DESKTOP, PHONE, open_tabs
 from tests.walking import Settling, wait_for_project
 from tests.watched_workspace import make_watched_workspace
 from tests.webui_server import serving
@@ -15,14 +15,6 @@ pytestmark = pytest.mark.long
 
 MAX_REQUESTS = 85  # 79 as measured; 129 with a file of styles for each component and a request for each form
 IDLE_S, MAX_SHARE = 10, 0.3  # of a core, for a loaded machine; a page that draws itself for good takes 0.6
-
-# the texts of a tab in the frame after the click that draws it
-OPEN = """async tab => {
-  const text = () => document.getElementById(`tab-${tab}`)?.innerText.trim() ?? "";
-  document.getElementById(`tab-${tab}-button`).click();
-  while (!text()) await new Promise(requestAnimationFrame);
-  return text();
-}"""
 # the mark behind the name of each tab; how much the signs of more tabs are seen, left and right
 MARKS = """[...document.querySelectorAll('#tabs > .tab-wrapper [role="tab"]')].map(
   tab => getComputedStyle(tab, "::after").content[1] ?? "")"""
@@ -75,22 +67,11 @@ def test_a_first_visit_sends_few_requests(page: Page):
     assert len(page.requests) <= MAX_REQUESTS  # type: ignore[attr-defined]
 
 
-def test_tab_7_has_its_structure_at_once(page: Page):
-    assert len(page.evaluate(OPEN, "monitor").split()) > 20
-
-
 def test_no_tab_draws_over_the_header_or_reports_an_error_at_its_opening(page: Page):
     for name in open_tabs(page):
         assert page.evaluate(OVER_HEADER) == [], name
         expect(page.get_by_test_id("toast-body")).to_have_count(0)
     expect(page.locator("#try-pieces .empty")).to_have_count(1)  # this project has no base tokenizer
-
-
-def test_the_scrollbar_of_the_window_has_the_theme(page: Page):
-    set_theme(page, is_dark=True)
-    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
-    set_theme(page, is_dark=False)
-    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") != "dark"
 
 
 def test_a_tab_shows_the_state_of_its_stage_and_a_phone_that_there_are_more_tabs(page: Page):

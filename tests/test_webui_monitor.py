@@ -19,7 +19,7 @@ from indextts.webui.language import t
 from indextts.webui.markup import UNKNOWN, sent
 from indextts.webui.monitor import status, tab
 from indextts.webui.monitor.charts import DisplayOptions, comparable, compared
-from indextts.webui.monitor.curves_view import PLOTS, display_of, drawn, range_of
+from indextts.webui.monitor.curves_view import PLOTS, drawn, range_of
 from indextts.webui.monitor.machine import GpuState, machine_tiles, read_gpus, read_machine
 from indextts.webui.run_progress import Progress, read_run
 from tests.checkpoint_files import save
@@ -120,12 +120,6 @@ def test_older_parts_and_other_projects_can_be_compared(unhealthy: Project, well
 def test_unknown_runs_are_not_compared(unhealthy: Project, well: Project, choice: Any):
     [other] = compared(unhealthy.root.parent, well, [choice, "unhealthy:0"])
     assert other.name == "unhealthy"
-
-
-def test_any_typed_values_give_valid_display_options():
-    assert display_of(0.5, False, "") == DisplayOptions(0.5)
-    assert display_of(7, None, None) == DisplayOptions(0.99)
-    assert display_of(-1, True, "100 200") == DisplayOptions(0.0, (100.0, 200.0), is_log=True)
 
 
 @pytest.mark.parametrize(

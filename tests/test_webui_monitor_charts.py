@@ -21,9 +21,7 @@ from indextts.webui.monitor.charts import (
     decimate,
     in_range,
     marks,
-    number,
     run_of,
-    smoothed,
     span_of,
 )
 from tests.metrics_lines import point, start
@@ -67,13 +65,6 @@ def test_the_newest_part_is_drawn_and_another_part_or_run_beside_it():
         ("validation, other", "validation"): [[7.0, 9.0]],
     }
     assert [each.run for each in curves([run, *others], "mel_loss")] == [3, 2, 1]
-
-
-def test_the_running_mean_weighs_each_point_by_its_distance():
-    means = smoothed(np.array([(1.0, 1.0), (2.0, 2.0), (3.0, 4.0)]), 0.5)[:, 1]
-    assert means.tolist() == pytest.approx([1.0, (0.5 + 2) / 1.5, (0.25 + 0.5 * 2 + 4) / 1.75])
-    far = smoothed(np.array([(0.0, 1.0), (1_000.0, 9.0)]), 0.9)[:, 1]
-    assert far.tolist() == pytest.approx([1.0, 9.0])
 
 
 def test_smoothing_keeps_the_logged_curve_and_does_not_change_validations():
@@ -171,8 +162,3 @@ def test_a_chart_has_the_numbers_that_the_browser_draws_and_every_text_is_escape
         html = chart_html("Loss", "nats", nothing, [], shown)
         assert t("monitor.no_values") in html
         assert "data-points" not in html
-
-
-def test_numbers_are_short():
-    found = [number(value) for value in (0, 5e-5, 1.2345e-4, 0.25, 1.6420, 812.3, 1480.4, 1e6)]
-    assert found == ["0", "5e-5", "1.23e-4", "0.25", "1.642", "812.3", "1,480", "1,000,000"]

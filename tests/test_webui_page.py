@@ -9,7 +9,7 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.page import EVERY_TAB, View, read_views
+from indextts.webui.page import View, read_views
 from indextts.webui.view_versions import files_version, throttled_version
 
 DEMO = Project(Path("demo"))
@@ -53,11 +53,6 @@ def test_only_changed_views_of_the_open_tab_are_computed_and_sent():
     assert values == {"1": "<b>", "2": "<i>", "3": "demo a"}  # by the index of the output
     assert answered(views, "pairs", third) == ({}, {})
     assert len(drawn) == 1
-
-
-def test_views_of_every_tab_are_always_updated():
-    views = [View("data", Counted(), "x"), View(EVERY_TAB, Counted(), "x")]
-    assert answered(views, "pairs") == ({"1": "demo a"}, {"1": "demo a"})
 
 
 @pytest.mark.parametrize(("error", "shown"), [(UserError("a <b>"), "a &lt;b&gt;"), (KeyError("id"), "")])

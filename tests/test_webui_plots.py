@@ -31,14 +31,6 @@ def test_a_threshold_stands_at_its_value_and_outside_the_edges_nowhere():
     ]
 
 
-def test_a_histogram_of_equal_values_is_drawn_without_thresholds():
-    svg = histogram_svg([5], [2.0, 2.0], [Threshold(2.0)])
-    assert "<rect" in svg
-    assert "<line" not in svg
-    assert "<title>2: 5</title>" in svg
-    assert '<div class="plot-axis"><span>2</span></div>' in svg
-
-
 def test_names_are_escaped():
     evil = "<img src=x onerror=alert(1)>"
     assert "<img" not in histogram_svg([1], [0, 1], (), evil, name=evil, remark=evil)
