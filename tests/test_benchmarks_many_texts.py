@@ -1,5 +1,3 @@
-"""Tests of benchmarks/many_texts.py."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of indextts/data/pair_index.py and pair_columns.py."""
-
 import hashlib
 import shutil
 import signal

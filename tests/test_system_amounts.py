@@ -1,5 +1,3 @@
-"""Tests of indextts/system/amounts.py."""
-
 import pytest
 
 from indextts.system.amounts import (

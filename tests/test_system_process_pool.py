@@ -1,5 +1,3 @@
-"""Tests of indextts/system/process_pool.py and processes.py."""
-
 import multiprocessing
 import os
 import signal

@@ -1,5 +1,3 @@
-"""Tests of indextts/text/ethiopic.py."""
-
 import pytest
 
 from indextts.text.ethiopic import (

@@ -1,5 +1,3 @@
-"""Tests of indextts/text/size_summary.py."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of indextts/text/sounds.py."""
-
 from pathlib import Path
 
 import pytest
