@@ -1,4 +1,4 @@
-"""Tests of indextts/features/audio.py: problems of recordings; more in test_features_builtin.py."""
+"""Tests of indextts/features/audio.py: problems of recordings."""
 
 import pickle
 import struct

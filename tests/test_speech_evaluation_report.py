@@ -1,4 +1,4 @@
-"""Tests of indextts/speech/evaluation/report.py, and of the voice similarity that it reports."""
+"""Tests of indextts/speech/evaluation/report.py: rows, intervals, groups, drawings."""
 
 from dataclasses import replace
 from pathlib import Path
