@@ -120,8 +120,8 @@ def importers(copy: Path, changed: str) -> list[str]:
     module = changed.removesuffix(".py").replace("/", ".")
     imported = imports_of_modules(copy)
     reached, files = {module}, []
-    while not files:
-        reached |= {name for name, names in imported.items() if names & reached}
+    while not files and (more := {name for name, names in imported.items() if names & reached} - reached):
+        reached |= more
         files = [name for name in reached if name.startswith("tests.")]
     while more := {name for name, names in imported.items() if names & set(files)} - set(files):
         files += [name for name in more if name.startswith("tests.")]
