@@ -1,6 +1,6 @@
 """A recognizer of one man's Amharic judges what models speak beside his own recordings.
 
-    python -m examples.human_amharic.judge --recordings DIR --folder OUT --spoken RUN/evaluation ...
+    python -m examples.human_amharic.judge --recordings DIR --folder OUT --spoken RUN/evaluation
 
     OUT/states.pt    states of Whisper base for the recordings of the train split
     OUT/head.pt      the head that was trained on them

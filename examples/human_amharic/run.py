@@ -65,8 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             output_dir=report.parent,
             num_clips=0,
             max_codes=500,  # 20 s, as long as the longest recording
-            do_sample=False,  # one answer, whatever the seed
-            num_beams=4,
+            seeds=1,
             device="cpu",
         )
         start(evaluate, log)
