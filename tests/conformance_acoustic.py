@@ -21,7 +21,7 @@ from indextts.features import mel_spectrogram as front_end
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.semantic_codec import HalvingCodec, SemanticCodecConfig, without_weight_norm
 from indextts.features.weights import fill_weights
-from indextts.speech.synthesis.acoustic import AcousticPath
+from indextts.speech.synthesis.bases import AcousticPath
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, FlowConfig, LengthRegulatorSection, S2MelConfig
 from indextts.speech.synthesis.dit import DiT, rotary_table

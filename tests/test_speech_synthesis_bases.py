@@ -10,7 +10,7 @@ import torch
 from indextts.commands.speech import Synthesize
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features.semantic_codec import HalvingCodec, SemanticCodecConfig
-from indextts.speech.synthesis.acoustic import AcousticPath
+from indextts.speech.synthesis.bases import AcousticPath
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files, write_files_of_2_5

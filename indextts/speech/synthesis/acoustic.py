@@ -10,11 +10,7 @@ H width of a semantic embedding, K width of a condition, Z width of the style.
                         -> content (1, T, H) -> length regulator -> prompt (1, P, K)
     codes (M,), latents (M, D) -> content -> mel (1, 80, F) -> BigVGAN -> samples (S,) at 22,050 Hz
 
-What the content is, and how many mel frames F it has, differs between the published models:
-
-    base    prompt from a recording           content from codes                        mel frames
-    2.0     embeddings of its codes (T, H)    embeddings + gpt_layer(states) (M, H)     1.72 M
-    2.5     its features (T, H)               decoded codes (2M, H)                     1.72 * 2M * factor
+What the content is, and how many mel frames F it has, differs between the published models (`bases.py`).
 
     FOLDER/                                 files of IndexTTS-2 and of the models that it uses:
       config.yaml s2mel.pth feat1.pt feat2.pt
@@ -31,7 +27,6 @@ matching in another type of the settings.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +37,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from indextts.commands.bases import BASE_2_0, BASE_2_5, BASES, Base, base_in
+from indextts.commands.bases import BASES, base_in
 from indextts.data.batch_sizing import GPU_MEMORY_SHARE
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, load_campplus
@@ -57,12 +52,12 @@ from indextts.features.mel_spectrogram import (
 )
 from indextts.features.published_files import files_of, find_published
 from indextts.features.recognizers.recognizer import batches
-from indextts.features.semantic_codec import HalvingCodec, SemanticCodec
 from indextts.models.gpt.config import load_config
+from indextts.speech.synthesis.bases import AcousticPath
 from indextts.speech.synthesis.bigvgan import BigVGAN, load_bigvgan
 from indextts.speech.synthesis.config import load_acoustic_config
 from indextts.speech.synthesis.renderer import Reference, Segment, load_speech
-from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings, load_s2mel, target_frames
+from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings, load_s2mel
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.indextts2 import IndexTTS2Backend
@@ -70,43 +65,6 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds
 DEFAULT_SETTINGS = SolverSettings()
 FRAME_BYTES = 500_000  # of the arrays of the vocoder for a mel frame, the largest of all networks
 CAMPPLUS = "campplus/campplus_cn_common.bin"
-FRAMES_PER_FEATURE = 1.72  # as published, although 22050 / 256 / 50 is 1.7227
-
-
-@dataclass(frozen=True)
-class AcousticPath:
-    """The way from codes to content with the codec of either base.
-
-    IndexTTS-2.0 reads embeddings of the codes with the GPT's states, and has no duration factor. IndexTTS-2.5
-    reads features decoded from the codes.
-    """
-
-    codec: SemanticCodec
-    s2mel: S2Mel
-
-    @property
-    def base(self) -> Base:
-        return BASE_2_5 if isinstance(self.codec, HalvingCodec) else BASE_2_0
-
-    def prompt_content(self, features: Tensor) -> Tensor:
-        """Return the content of a recording from its features (T, H): (1, T, H)."""
-        if self.base.reads_states:
-            return self.codec.embed(self.codec.quantize(features[None]))
-        return features[None]
-
-    def content(self, codes: Tensor, states: Tensor) -> Tensor:
-        """Return the content of codes (M,) with the GPT's states (M, D): (1, M or 2M, H)."""
-        embeddings = self.codec.embed(codes)[None]
-        if self.base.reads_states:
-            return self.s2mel.content(embeddings, states[None])
-        return self.codec.decode(embeddings)
-
-    def num_frames(self, num_codes: int, duration_factor: float) -> int:
-        """Return the number of mel frames of codes."""
-        if not self.base.has_duration_factor:
-            return target_frames(num_codes)
-        # in this order, so that every length is that of the published code
-        return int(2 * num_codes * FRAMES_PER_FEATURE * duration_factor)
 
 
 class AcousticModel:
