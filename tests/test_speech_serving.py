@@ -379,7 +379,7 @@ def test_a_streaming_request_gets_its_first_segment_in_pieces_and_the_others_who
             assert distance(one[0], streamed[: len(one[0])]) < 0.1
             # other requests decide where the windows end, and random codes sound otherwise in other windows
             begun = sound[: len(streamed)]
-            assert distance(begun, streamed) < 0.5 * distance(np.roll(begun, len(begun) // 2), streamed)
+            assert distance(begun, streamed) < 0.8 * distance(np.roll(begun, len(begun) // 2), streamed)
             assert distance(sound[len(streamed) :], wanted[len(streamed) :]) < 0.1
         else:
             assert distance(sound, whole.samples) < 0.1
