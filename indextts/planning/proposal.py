@@ -72,7 +72,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class StartFacts:
-    """What a start chooses its automatic settings from."""
+    """Facts from which a start chooses its automatic settings."""
 
     settings: Train  # `model_fields_set` are the fields that were typed, and are kept
     machine: MachineFacts  # the share of one rank, see `share_of`; of any machine, not only this one
