@@ -28,19 +28,15 @@ from demo.make_base_checkpoint import random_model
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Serve
 from indextts.errors import UserError
-from indextts.features.builtin import log_mel
 from indextts.models.gpt.generate import Generation, Prompt
 from indextts.projects.project import Project
-from indextts.speech.evaluation.judge import Judge
 from indextts.speech.serving import serve
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.encoding import RATE_HZ
 from indextts.speech.serving.engine import Engine, Part, Request
 from indextts.speech.serving.serve import listen, read_keys
 from indextts.speech.synthesis.acoustic import AcousticModel
-from indextts.speech.synthesis.segments import Line
-from indextts.speech.synthesis.streaming import SpeechStream
-from indextts.speech.synthesis.synthesize import SEED_STRIDE, load_tts, resolve_sampling
+from indextts.speech.synthesis.synthesize import load_tts
 from tests.acoustic_files import write_files_of_2_5
 from tests.speaking_run import clips_of
 from tests.speech_server import KEY, REFUSALS, TEXT, Server, attack, speech_server
@@ -334,60 +330,6 @@ def test_a_client_that_takes_nothing_keeps_its_place_until_its_connection_ends(
     finally:
         running.should_exit = True
         thread.join()
-
-
-@pytest.mark.slow
-def test_a_streaming_request_gets_its_first_segment_in_pieces_and_the_others_whole(tuned: Project):
-    voice = clips_of(tuned)[0].audio
-    command = Serve(checkpoint=tuned.run_dir, voices=[voice], max_codes=150, device="cpu")
-    tts = load_tts(command, tuned.run_dir, torch.device("cpu"))
-    engine = Engine(tts, resolve_sampling(command, "builtin"), max_batch=2)
-    gpt = engine.tts.trained.gpt
-    gpt.mel_head.bias.data[gpt.config.stop_mel_token] = -1e4  # it speaks to the limit of the codes
-    parts = tuple(engine.tts.split("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 6))
-    assert len(parts) > 2
-    received: list[list[Any]] = [[], [], []]
-    for one, is_stream in zip(received, (True, False, True), strict=True):
-        engine.submit(Request(parts, voice, one.append, is_stream=is_stream))
-    engine.judge, best = Judge([], None), list[Any]()
-    several = Request(parts[:2], voice, best.append, num_candidates=2)
-    engine.submit(several)
-    threads = engine.start()
-    wait_until(lambda: not engine._requests)
-    engine.close()
-    for thread in threads:
-        thread.join()
-    line = Line(parts, engine.tts.read_voice(voice), engine.sampling.seed)
-    assert (len(best), best[-1]) == (3, None)
-    for number, found in enumerate(several.choices):
-        assert [one["seed"] for one in found] == [number, SEED_STRIDE + number]
-        [chosen] = [one for one in found if one["is_chosen"]]
-        single = Line(parts[number : number + 1], line.voice, chosen["seed"])
-        [(_, alone)] = tts.speak([single], engine.sampling)
-        assert distance(best[number][-len(alone.samples) :], alone.samples) < 0.1
-    first = Line(parts[:1], line.voice, line.seed)
-    [(_, whole)] = tts.speak([line], engine.sampling)
-    [(_, beginning)] = tts.speak([first], engine.sampling)
-    streamed = np.concatenate(list(SpeechStream(tts, first, engine.sampling)))
-    wanted = np.concatenate([streamed, whole.samples[len(beginning.samples) :]])
-    for one, is_stream in zip(received, (True, False, True), strict=True):
-        assert one.pop() is None
-        assert (len(one) > len(parts)) == is_stream
-        sound = np.concatenate(one)
-        if is_stream:
-            assert len(sound) == len(wanted)
-            assert distance(one[0], streamed[: len(one[0])]) < 0.1
-            # other requests decide where the windows end, and random codes sound otherwise in other windows
-            begun = sound[: len(streamed)]
-            assert distance(begun, streamed) < 0.8 * distance(np.roll(begun, len(begun) // 2), streamed)
-            assert distance(sound[len(streamed) :], wanted[len(streamed) :]) < 0.1
-        else:
-            assert distance(sound, whole.samples) < 0.1
-
-
-def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the mean difference of log-mel frames: rounding of the pitch moves the phase of harmonics."""
-    return float((log_mel(one) - log_mel(other)).abs().mean())
 
 
 def test_a_key_may_have_any_characters(tmp_path: Path):
