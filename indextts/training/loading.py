@@ -143,7 +143,12 @@ class _Worker:
             self.requests.send(indices)
 
     def receive(self) -> MicroBatch:
-        """Return the next answer, however long it takes."""
+        """Return the next answer, however long it takes.
+
+        Raises:
+            UserError: the worker died.
+            RuntimeError: it failed, with its traceback.
+        """
         try:
             answer: MicroBatch | str = self.answers.recv()
         except (EOFError, OSError):

@@ -166,7 +166,11 @@ def build_publishing(page: Page) -> None:
 
 
 def prepare_publishing(page: Page, project: Project, _settings: ProjectSettings, *values: Any) -> Start:
-    """Return the command that publishes the export; `values` are of PUBLISHED, then whether to run dry."""
+    """Return the command that publishes the export; `values` are of PUBLISHED, then whether to run dry.
+
+    Raises:
+        UserError: nothing is exported, a field is invalid, or a path is outside the allowed folders.
+    """
     given = fields_from(PublishModel, PUBLISHED, values[:-1])
     for name in PATHS:
         if name in given:

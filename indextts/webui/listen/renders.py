@@ -168,7 +168,15 @@ def vote_on(project: Project, render: Render, number: int) -> Vote | None:
 
 
 def vote(project: Project, heard: str, number: int, choice: str) -> Vote:
-    """Store and return a vote on a text of the newest comparison, for a render that may be older."""
+    """Store and return a vote on text `number` of the newest comparison.
+
+    Args:
+        heard: name of the render that the listener heard.
+
+    Raises:
+        UserError: there is nothing to compare, the listener heard an older comparison, the text already has a
+            vote, or the file cannot be written.
+    """
     render = newest_render(project, is_comparison=True)
     if render is None:
         raise UserError(t("listen.no_comparison_yet"))
