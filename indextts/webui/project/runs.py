@@ -100,7 +100,7 @@ def sparkline(points: Sequence[tuple[int, float]], label: str) -> str:
     x, y = place(lowest)
     return (
         f'<svg class="spark" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(label)}"><polyline points="{path}"/><circle cx="{x}" cy="{y}" r="2.5"/></svg>'
+        f'aria-label="{escape(label)}"><polyline points="{path}"/><path d="M{x},{y}h0"/></svg>'
     )
 
 
