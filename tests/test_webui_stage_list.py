@@ -49,7 +49,8 @@ def end_job(project: Project, stage: str, reason: str, *, at: float = LATER) -> 
     job["runner"] = runner
     (folder / "job.json").write_text(json.dumps(job))
     status = {"finished": 0, "stopped": 143}.get(reason, 2)
-    (folder / "exit.json").write_text(json.dumps({"status": status, "reason": reason, "ended": at + 1}))
+    if reason != "lost":
+        (folder / "exit.json").write_text(json.dumps({"status": status, "reason": reason, "ended": at + 1}))
 
 
 def states(project: Project) -> list[str]:
@@ -107,9 +108,10 @@ def test_a_first_start_that_fails_halfway_is_failed(project: Project):
     assert state_of(project, "data").state == "failed"
 
 
-def test_a_stopped_training_run_with_checkpoints_can_be_resumed_and_exported(project: Project):
+@pytest.mark.parametrize("reason", ["stopped", "lost"])
+def test_a_stopped_training_run_with_checkpoints_can_be_resumed_and_exported(project: Project, reason: str):
     make_files(project, "data", "tokenizer", "preprocess", "pairs", "train")
-    end_job(project, "train", "stopped")
+    end_job(project, "train", reason)
     assert states(project)[4:] == ["stopped", "ready"]
 
 

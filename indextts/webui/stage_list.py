@@ -4,7 +4,7 @@
     outdated    an input changed after it was made
     running     its job, the job of the demo, or a trainer from a terminal runs it
     failed      the newest job failed, and its files were not complete before
-    stopped     as failed, or a training run that can resume
+    stopped     as failed, after a stop or a loss of the machine; or a training run that can resume
     next        the first stage to start now
     ready       could start now too
     later       lacks files of the stages before it
@@ -34,7 +34,8 @@ from indextts.webui.language import t
 from indextts.webui.run_progress import progress_of, read_run
 
 State = Literal["done", "running", "failed", "stopped", "outdated", "next", "ready", "later"]
-PROBLEMS = ("failed", "killed", "lost")  # states of a job
+PROBLEMS = ("failed", "killed")  # states of a job
+STOPS = ("stopped", "lost")
 
 # Clocks of file servers differ, and a copied workspace has the times of the copying.
 TOLERANCE_S = 5.0
@@ -186,7 +187,7 @@ def _state(project: Project, plan: StagePlan, demo: Job | None) -> StageState:
         if found is not None:
             is_fit = not found.problems
             return StageState(stage, "done" if is_fit else "outdated", last_start="" if is_fit else "unfit")
-    is_stopped = job is not None and (job.state == "stopped" or job.is_kill_asked)
+    is_stopped = job is not None and (job.state in STOPS or job.is_kill_asked)
     if job is None and plan.name == "train" and _is_unfinished(project):
         return StageState(stage, "outdated" if changed else "stopped", changed)
     if job is not None and (is_stopped or job.state in PROBLEMS):
