@@ -94,6 +94,7 @@ class LearnsToSpeak(Benchmark):
     program: ClassVar[str] = "benchmarks.learns_to_speak"
     folder: Path = Field(description="Folder for everything that is made; the same folder resumes.")
     base: Path = Field(REPOSITORY / "demo/checkpoints", description="Folder of the base.")
+    texts: Path | None = Field(None, description="File of sentences to speak instead of the held-out ones.")
     size: Literal["test", "cpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
 
@@ -124,11 +125,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     studio = Studio(command.folder.resolve(), SIZES[command.size], command.base.resolve())
     recognizer_folder = trained_recognizer(studio)
     recognizer = load_recognizer(recognizer_folder, torch.device("cpu"), "am")
-    manifest = make_speech(studio.folder / "held_out", [("am", text) for text in held_out_texts()])
-    held_out = read_utterances(manifest)
-    clips = [load_audio(utterance.audio, SAMPLE_RATE_HZ) for utterance in held_out]
+    held_out = TEXTS.read_text("utf-8").splitlines()[-NUM_HELD_OUT:]
+    texts = command.texts.read_text("utf-8").splitlines() if command.texts else held_out
+    speech = studio.folder / (command.texts.stem if command.texts else "held_out")
+    manifest = make_speech(speech, [("am", text) for text in texts])
+    utterances = read_utterances(manifest)
+    clips = [load_audio(utterance.audio, SAMPLE_RATE_HZ) for utterance in utterances]
     through = [through_the_codes(clip) for clip in clips]
-    recorded, ceiling = error(recognizer, held_out, clips), error(recognizer, held_out, through)
+    recorded, ceiling = error(recognizer, utterances, clips), error(recognizer, utterances, through)
     rows = [
         ["recordings", "", "", f"{recorded:.3f}", ""],
         ["through the codes", "", "", f"{ceiling:.3f}", "1"],
@@ -235,10 +239,6 @@ def amharic_phrases(count: int) -> list[tuple[str, str]]:
     return [*(("am", text) for text in texts[:count]), *more]
 
 
-def held_out_texts() -> list[str]:
-    return TEXTS.read_text("utf-8").splitlines()[-NUM_HELD_OUT:]
-
-
 # --- training -----------------------------------------------------------------------------------------
 
 
@@ -341,7 +341,7 @@ def trained_recognizer(studio: Studio) -> Path:
     return folder
 
 
-def curve(studio: Studio, run_dir: Path, recognizer: Path, held_out: Path) -> list[tuple[int, float, float]]:
+def curve(studio: Studio, run_dir: Path, recognizer: Path, manifest: Path) -> list[tuple[int, float, float]]:
     """Let checkpoints of a run speak; return step, validation mel loss and error rate of each."""
     losses = {
         line["step"]: line["mel_loss"]
@@ -349,10 +349,10 @@ def curve(studio: Studio, run_dir: Path, recognizer: Path, held_out: Path) -> li
         if line.get("kind") == "val"
     }
     checkpoints = sorted(run_dir.glob("model_step*.pth"), key=lambda path: int(path.stem[10:]))
-    evaluation = run_dir / "evaluation"
+    evaluation = run_dir / f"evaluation_{manifest.parent.name}"
     command = Evaluate(
         checkpoint=checkpoints,
-        manifest=held_out,
+        manifest=manifest,
         output_dir=evaluation,
         asr=[str(recognizer)],
         device="cpu",
