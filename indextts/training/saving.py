@@ -181,7 +181,7 @@ class Saver:
         logger.info(
             "Saved %s%s (%.1f s in the background)",
             path,
-            ", the best model so far" * meta.is_best + ", the best by ear" * meta.is_best_heard,
+            ", the best model so far" * meta.is_best + ", the best by listening" * meta.is_best_heard,
             time.perf_counter() - started,
         )
         self._prune(meta.part)
