@@ -66,9 +66,7 @@ def prove_setup(command: ProveSetup) -> list[Check]:
     if not project.pairs("train").is_file():
         flags = command.model_dump(include=command.model_fields_set & RunPipeline.model_fields.keys())
         if run_pipeline(RunPipeline(**flags, until="pairs"))[-1].status:
-            raise UserError(
-                f"{project.root}: nothing to prove; the log above names the problem", CHECK_FAILED
-            )
+            raise UserError(f"{project.root}: nothing to test; the log above names the problem", CHECK_FAILED)
     with disk_errors(f"--workspace: {project.proof}"):
         shutil.rmtree(project.proof, ignore_errors=True)  # of other data or settings
         project.proof.mkdir(parents=True)
@@ -76,7 +74,7 @@ def prove_setup(command: ProveSetup) -> list[Check]:
     statuses = (run_program([each.program, *to_argv(each)]) for each in programs)
     status = next(filter(None, statuses), 0)  # the first failure is the last program
     if status > OF_SIGNALS:
-        raise UserError(f"{project.proof}: stopped before an answer; start the proof again", status)
+        raise UserError(f"{project.proof}: stopped before a result; start the test again", status)
     checks = list(_checks(project, settings, has_failed=bool(status)))
     checks = [Check(name="verdict", is_good=all(check.is_good for check in checks)), *checks]
     write_json_lines(project.proof / NAME, (check.model_dump() for check in checks))
