@@ -93,11 +93,11 @@ class QualityLimits(Options):
     warn_max_syllables_per_s: PositiveFloat = Field(10.0, title="Warning: maximum syllables per second")
     """Faster clips get a warning."""
     max_length_deviation: PositiveFloat = Field(3.7, title="Maximum deviation of the length")
-    """Clips whose text is longer or shorter for its speech than the speaker's median, by more robust standard
-    deviations, are rejected."""
+    """Clips whose text is longer or shorter for its speech than the speaker's median by more than this many
+    robust standard deviations are rejected."""
     max_text_deviation: PositiveFloat = Field(5.0, title="Maximum deviation of the text")
-    """Clips whose text fits the recognizer's transcript worse than the median, by more robust standard
-    deviations, are rejected."""
+    """Clips whose text fits the recognizer's transcript worse than the median by more than this many robust
+    standard deviations are rejected."""
     min_script_percent: Percent = Field(85.0, title="Minimum letters in the script (%)")
     """Texts with a smaller share of letters in the script of their language are rejected."""
     max_tigrinya_percent: Percent = Field(1.0, title="Maximum Tigrinya letters (%)")
@@ -105,7 +105,7 @@ class QualityLimits(Options):
     min_tigrinya_letters: AtLeastOne = Field(2, title="Minimum Tigrinya letters")
     """Texts with fewer Tigrinya letters only get a warning, because a verb or a name may contain one."""
     warn_max_duration_error_s: NonNegativeFloat = Field(0.2, title="Warning: maximum duration error (s)")
-    """Clips get a warning if manifest and recording differ by more."""
+    """Clips whose duration in the manifest differs more from that of the recording get a warning."""
     max_clips_of_text: AtLeastOne = Field(5, title="Maximum clips of a text")
     """Clips of a speaker are rejected if more of them, with different sounds, have the same text: usually it
     is wrong."""

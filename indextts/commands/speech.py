@@ -173,7 +173,7 @@ class Evaluate(Command, CheckpointSpeech, RecognizerFolder):
     asr: list[str] = Field([], title="Recognizer")
     """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; it measures the
     character error rate."""
-    num_clips: int = Field(100, ge=0, title="Sentences at most")
+    num_clips: int = Field(100, ge=0, title="Maximum sentences")
     """Number of sentences to speak, taken from each speaker in turn; 0 speaks all."""
     seeds: int = Field(3, ge=1, le=100, title="Seeds per sentence")
     """Number of times that each sentence is spoken, with different seeds; 1 without sampling."""

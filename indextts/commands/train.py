@@ -95,10 +95,10 @@ class Train(Command):
     pieces that write it in Latin letters."""
     train_text_rows: Literal["new", "used", "all"] = Field("new", title="Trained text rows")
     """new keeps the rows of the base's pieces bit-identical; used also trains those whose pieces occur in the
-    training texts, and all every row."""
+    training texts; all trains every row."""
     freeze_body_steps: int = Field(0, ge=0, title="Steps with a frozen body")
-    """Number of steps at the start of the run that train these rows only; 0 trains all weights from the first
-    step."""
+    """Number of steps at the start of the run that train only the new rows; 0 trains all weights from the
+    first step."""
     weight_decay: float = Field(0.01, ge=0, le=1, title="Weight decay")
     """AdamW weight decay of the weight matrices."""
     grad_clip: float = Field(1.0, gt=0, title="Gradient clipping")
