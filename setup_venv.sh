@@ -82,14 +82,14 @@ setup_venv() {
     if has_locked_wheels; then
         # docopt, of num2words, is published as source only.
         if ! "${pip[@]}" --require-hashes --only-binary :all: --no-binary docopt --no-deps -r requirements.lock; then
-            say "The packages of requirements.lock could not be installed; pip's message is above. Is the network there? Run the same command again to go on."
+            say "The packages of requirements.lock could not be installed; pip's message is above. Check the network connection, then run the same command again to continue."
             return 2
         fi
     else
         say "requirements.lock has no wheels for this machine (it is for Python 3.11 to 3.13 on Linux x86-64): the packages are installed without a check of their hashes."
     fi
     if ! "${pip[@]}" "${arguments[@]}"; then
-        say "The packages of ${arguments[*]} could not be installed; pip's message is above. Is the network there? Run the same command again to go on."
+        say "The packages of ${arguments[*]} could not be installed; pip's message is above. Check the network connection, then run the same command again to continue."
         return 2
     fi
     printf '%s' "$wanted" >"$stamp"

@@ -62,7 +62,7 @@ def test_without_the_network_the_message_says_to_run_it_again(tmp_path: Path):
         python = python.replace(f"{tool} ", f"{shutil.which(tool)} ", 1) if tool != "sh" else python
     answer = run_in(tmp_path, {"python3.11": python})
     assert answer.returncode == 2
-    assert "Is the network there? Run the same command again to go on." in answer.stderr
+    assert "Check the network connection, then run the same command again to continue." in answer.stderr
     assert not list(tmp_path.glob(".venv/installed-*"))
     assert "requirements.lock" in answer.stderr  # this python does not say that it is the right one
 

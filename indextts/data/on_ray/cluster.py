@@ -44,7 +44,7 @@ def running_on(engine: Engine, address: str) -> Iterator[None]:
         if error.name != "ray":
             raise
         raise UserError(
-            "--engine ray: the package ray is not installed; run pip install -e '.[distributed]'"
+            "--engine ray: the package ray is not installed; run .venv/bin/pip install -e '.[distributed]'"
         ) from None
     logging.getLogger("ray").setLevel(logging.WARNING)
     before = signal.getsignal(signal.SIGTERM)
