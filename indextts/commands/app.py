@@ -48,7 +48,7 @@ class ProveSetup(Command, OfProject):
     asr: list[str] = Field([], title="Recognizer")
     """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; the default comes
     from the settings of the project."""
-    train_flags: list[str] = Field([], title="Flags of the training")
+    train_flags: list[str] = Field([], title="Trainer flags")
     """Flags of the trainer, such as --lora-rank=64, in place of the project's; tab 6 passes its form."""
 
 

@@ -80,7 +80,7 @@ class ImportDataset(Command, RecognizerFolder):
     """Shortest clip cut from a long recording, in seconds."""
     max_clip_s: float = Field(20.0, gt=0, title="Maximum clip length (s)")
     """Longest clip cut from a long recording, in seconds."""
-    subtitle_line: int = Field(0, ge=0, le=2, title="Line of subtitles")
+    subtitle_line: int = Field(0, ge=0, le=2, title="Subtitle line")
     """Spoken language of subtitles with two languages: 1 is the upper line, 2 the lower; 0 refuses them."""
     asr: str = Field("", title="Recognizer for long recordings")
     """Folder of a CTC speech recognizer, or its name OWNER/NAME on the Hugging Face hub; a recording longer
@@ -289,9 +289,8 @@ class Preprocess(Command, FeatureOptions):
     amp: bool = Field(False, title="Mixed precision")
     """Compute in bfloat16 on a GPU that supports it natively, which is faster and changes some codes."""
     encoder_precision: Literal["float32", "tf32", "split"] = Field("float32", title="Encoder precision")
-    """Matrix products of w2v-BERT on a GPU: tf32 from compute capability 8.0 on, split sums three float16
-    products for older GPUs; both are faster than float32 and change some codes, whose share the log
-    reports."""
+    """Matrix products of w2v-BERT on a GPU: tf32 from compute capability 8.0 on; split sums three float16
+    products, for older GPUs. Both change some codes; neither was timed on a GPU."""
     engine: Engine = Field("local", title="Engine")
     """Place where the encoders run; ray uses the machines of a cluster, see docs/distributed.md."""
     ray_address: str = Field("", title="Ray address", description=RAY_ADDRESS)

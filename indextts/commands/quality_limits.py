@@ -57,25 +57,27 @@ class QualityLimits(Options):
     """Clips with a lower DNSMOS background score but a SIG of at least 3 are rejected: loud noise or voices
     behind clear speech."""
     max_bak_below: PositiveFloat = Field(3.5, title="Maximum BAK below the speaker")
-    """Clips whose DNSMOS background score is more deviations below the median of their speaker are rejected:
-    music, voices or noise behind the speech."""
+    """Clips whose DNSMOS background score is below the median of their speaker by more than this many robust
+    standard deviations are rejected: music, voices or noise behind the speech."""
     warn_max_bak_below: PositiveFloat = Field(2.6, title="Warning: maximum BAK below the speaker")
-    """Clips whose DNSMOS background score is more deviations below the median of their speaker get a
-    warning."""
+    """Clips whose DNSMOS background score is below the median of their speaker by more than this many robust
+    standard deviations get a warning."""
     max_sig_below: PositiveFloat = Field(3.5, title="Maximum SIG below the speaker")
-    """Clips whose DNSMOS signal score is more deviations below the median of their speaker are rejected:
-    distorted speech, or several voices."""
+    """Clips whose DNSMOS signal score is below the median of their speaker by more than this many robust
+    standard deviations are rejected: distorted speech, or several voices."""
     warn_max_sig_below: PositiveFloat = Field(2.6, title="Warning: maximum SIG below the speaker")
-    """Clips whose DNSMOS signal score is more deviations below the median of their speaker get a warning."""
+    """Clips whose DNSMOS signal score is below the median of their speaker by more than this many robust
+    standard deviations get a warning."""
     max_music_db: float = Field(-35.0, title="Maximum tones in the pauses (dB)")
     """Clips with louder tones in the pauses, relative to the speech, are rejected: music or hum."""
     warn_max_music_db: float = Field(-45.0, title="Warning: maximum tones in the pauses (dB)")
     """Clips with louder tones in the pauses, relative to the speech, get a warning."""
     warn_max_voice_deviation: PositiveFloat = Field(5.0, title="Warning: maximum voice deviation")
-    """Clips whose voice is farther from the speaker's other clips, in units of the usual spread, get a
-    warning: a wrong label, or several voices."""
+    """Clips whose similarity to the speaker's other clips is below the median by more than this many robust
+    standard deviations get a warning: a wrong label, or several voices."""
     warn_max_halves_deviation: PositiveFloat = Field(4.0, title="Warning: maximum deviation of the halves")
-    """Clips whose halves differ more in voice, in units of the usual spread, get a warning."""
+    """Clips whose halves have a similarity of voice below the median by more than this many robust standard
+    deviations get a warning."""
     min_rms_dbfs: NonPositiveFloat = Field(-45.0, title="Minimum RMS (dBFS)")
     """Quieter clips are rejected."""
     warn_min_rms_dbfs: NonPositiveFloat = Field(-30.0, title="Warning: minimum RMS (dBFS)")

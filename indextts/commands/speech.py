@@ -49,7 +49,7 @@ class ExportModel(Command):
 
 
 class CheckModelFolder(Command):
-    """Say what the official page would download into a model folder; exit with status 1 if anything."""
+    """List what the official page would download into a model folder; exit with status 1 if anything."""
 
     program: ClassVar[str] = "tools/export_gpt.py"
     check: Path = Field(title="Model folder")
@@ -203,11 +203,11 @@ class Serve(Command, CheckpointSpeech, Candidates):
     """Voice for requests that name an unknown one, such as alloy; without it they are refused."""
     allow_unknown: bool = Field(False, title="Allow unknown words")
     """Speak texts without the words that the tokenizer does not know; the header X-Unknown-Words of the
-    answer has these words."""
-    grace: int = Field(30, ge=0, title="Grace (s)")
-    """Seconds that a stop waits for the requests in work; the others are answered with 503."""
+    answer lists them."""
+    grace: int = Field(30, ge=0, title="Grace period (s)")
+    """Seconds that a stop waits for the running requests; the others are answered with 503."""
     mcp: bool = Field(False, title="MCP")
-    """Be an MCP server on standard input and output, for an assistant, in place of HTTP."""
+    """Run as an MCP server on standard input and output, for an assistant, instead of an HTTP server."""
     host: str = Field("127.0.0.1", title="Host")
     """Address to listen on."""
     port: int = Field(8880, ge=0, le=65535, title="Port")
@@ -218,7 +218,7 @@ class Serve(Command, CheckpointSpeech, Candidates):
     max_characters: int = Field(4096, ge=1, le=20_000, title="Maximum characters")
     """Maximum length of a text."""
     max_waiting: int = Field(32, ge=1, title="Maximum requests")
-    """Maximum number of requests in work or waiting."""
+    """Maximum number of open requests, running and waiting."""
     requests_per_minute: int = Field(60, ge=0, title="Requests per minute")
     """Maximum number of requests per minute of a key, or of an address without keys; 0 is no limit."""
     max_batch: int = Field(8, ge=1, title="Batch size")

@@ -57,7 +57,7 @@ class Train(Command):
     accept_lost_rows: bool = Field(False, title="Accept lost rows")
     """Resume a checkpoint of unknown tokenizer without the text rows that it learned."""
     language_row_init: Literal["ar", "en", "es", "ja", "zh", "own"] = Field(
-        "ar", title="Start of the language row"
+        "ar", title="Initial language row"
     )
     """Language whose row a new language starts from; own keeps the published row; IndexTTS-2.5 only."""
     plan: bool = Field(False, title="Restore plan only")
@@ -139,7 +139,7 @@ class Train(Command):
     off."""
     listen_sentences: int = Field(24, ge=1, le=500, title="Sentences to listen to")
     """Number of sentences of the validation pairs, always the same."""
-    listen_share: float = Field(0.05, gt=0, le=1, title="Share of listening")
+    listen_share: float = Field(0.05, gt=0, le=1, title="Maximum share of time for listening")
     """Share of the time that listening may take: it is skipped while it would take more; 1 sets no limit."""
     listen_asr: str = Field("", title="Recognizer for listening")
     """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; without it, length,

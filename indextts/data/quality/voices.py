@@ -109,7 +109,7 @@ def _similarities(speakers: Sequence[str], found: Sequence[dict[str, Any] | None
 
 
 def _deviations(values: Sequence[float | None]) -> list[float | None]:
-    """Return how far each value is below the median, in units of the spread; None in a small set."""
+    """Return how far each value is below the median, in robust standard deviations; None in a small set."""
     known = [value for value in values if value is not None]
     if len(known) < MIN_CLIPS_TO_COMPARE:
         return [None] * len(values)

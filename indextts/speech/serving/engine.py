@@ -129,7 +129,7 @@ class Engine:
             request.is_cancelled = True
 
     def close(self) -> None:
-        """End the threads, and the requests in work with the error `ClosedError`."""
+        """End the threads, and the running requests with the error `ClosedError`."""
         with self._changed:
             if self._is_closed:
                 return
