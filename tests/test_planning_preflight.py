@@ -103,8 +103,8 @@ UTTERANCE = '{"id": "a", "audio": "a.wav", "text": "x", "speaker": "s", "duratio
     [
         ({"train_manifest": "utterances.jsonl"}, "pairs", ["jsonl:1:", "tools/build_gpt_prompt_pairs.py"]),
         ({"val_manifest": "utterances.jsonl"}, "pairs", ["jsonl:1:", "tools/build_gpt_prompt_pairs.py"]),
-        ({"train_manifest": "x.jsonl"}, "pairs", ["tab Pairs"]),
-        ({"tokenizer": "x.model"}, "tokenizer", ["tab Tokenizer"]),
+        ({"train_manifest": "x.jsonl"}, "pairs", ["tab 5"]),
+        ({"tokenizer": "x.model"}, "tokenizer", ["tab 3"]),
         ({"tokenizer": BASE_TOKENIZER}, "tokenizer", [f"--tokenizer {BASE_TOKENIZER}"]),  # knows no Amharic
         ({"resume": "auto"}, "resume", ["run"]),
         ({"resume": "x.pth"}, "resume", ["Resume checkpoint not found"]),

@@ -61,5 +61,5 @@ def serve_tensorboard(command: ServeTensorboard) -> None:
     port = urlsplit(url).port
     assert port is not None
     write_address(command.address_file, port)
-    print(f"TensorBoard listens on 127.0.0.1:{port}; the page shows it in tab Monitor", flush=True)  # noqa: T201
+    print(f"TensorBoard listens on 127.0.0.1:{port}; the page shows it in tab 7", flush=True)  # noqa: T201
     threading.Event().wait()

@@ -45,7 +45,7 @@ NO_RECOGNIZER = (
     "texts: judged by their lengths only, which are often similar; --asr compares them with the speech"
 )
 LENGTHS = "length of text against speech: correlation"
-USUAL_LENGTHS = "right texts have over 0.8, less where all clips have similar lengths"
+USUAL_LENGTHS = "above 0.8 if the texts match, lower if all clips have similar lengths"
 EXCHANGED = (
     "many texts are too long or too short for their speech, as after an exchange of rows; texts with similar "
     "lengths may be exchanged too, which --asr finds"
@@ -271,8 +271,10 @@ def _noisy_set(clips: Sequence[Clip]) -> Iterable[Notice]:
     """Yield a notice if most clips are noisy: compared with each other, none of them stands out."""
     scores = _values(clips, "bak")
     if scores and (score := statistics.median(scores)) < NOISY_BAK:
-        text = f"most recordings are noisy: their median DNSMOS BAK is {score:.1f} of 5, so that the limits "
-        text += "relative to the speaker find few of them; listen to some before you train"
+        text = (
+            f"most recordings are noisy: their median DNSMOS BAK is {score:.1f} of 5; the check compares a "
+        )
+        text += "clip with others of its speaker, so it flags few of them; listen to some before you train"
         yield Notice(code="noisy_set", values={"score": score}, text=text)
 
 

@@ -135,7 +135,7 @@ PASSED_BACK = (
 )
 TIMEOUT_S = 30.0
 
-NOT_RUNNING = "TensorBoard does not run in this project; start it in the tab Monitor."
+NOT_RUNNING = "TensorBoard does not run in this project; start it in tab 7."
 NO_ANSWER = "TensorBoard does not answer; stop it and start it again."
 
 

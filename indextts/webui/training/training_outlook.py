@@ -164,7 +164,7 @@ def _notes(command: Train, found: Preflight, *, is_unknown: bool) -> Iterable[No
     if is_unknown:
         yield Notice(t("training.plan_unknown"), "#training/train-read", t("training.read_checkpoint"))
     if uses_builtin_backend(command):
-        yield Notice(t("training.no_voice"), "#preprocess", t("tab.preprocess"))
+        yield Notice(t("listen.builtin_sound"), "#preprocess", t("tab.preprocess"))
     if found.estimate is None:
         return
     if not found.estimate.fits_memory:
