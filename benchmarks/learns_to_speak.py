@@ -84,7 +84,7 @@ SIZES = {
         batch=4,
         recognizer={"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1},
     ),
-    "cpu": Size(phrases=12_000, steps=3600, batch=16, recognizer={"num_phrases": 12_000, "steps": 4000}),
+    "cpu": Size(phrases=24_000, steps=7200, batch=16, recognizer={"num_phrases": 12_000, "steps": 4000}),
 }
 
 
