@@ -294,6 +294,18 @@ def test_shell_line_script_record_and_log_have_the_same_command(project: Project
     assert (record["launcher"], record["environment"]) == ([], launch.environment)
 
 
+@pytest.mark.parametrize(("own", "expected"), [(None, "1000"), ("7", "7")])
+def test_threads_of_a_program_wait_briefly_unless_the_environment_says_otherwise(
+    project: Project, monkeypatch: pytest.MonkeyPatch, own: str | None, expected: str
+):
+    if own is None:
+        monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    else:
+        monkeypatch.setenv("GOMP_SPINCOUNT", own)
+    command = program(project, "import os; print(os.environ['GOMP_SPINCOUNT'])")
+    assert tail(wait_until_over(start_job(project, "train", [command])).log).splitlines()[-1] == expected
+
+
 def test_a_script_launches_as_the_job_does(project: Project):
     command = program(project, "")
     job = start_job(project, "train", [command], launch=TWO)

@@ -116,8 +116,10 @@ class Runner:
     def run_commands(self) -> tuple[int, str]:
         """Run the commands until one fails or a stop; return the exit status and end reason."""
         added: dict[str, str] = self.job["environment"]
-        environment = {name: value for name, value in os.environ.items() if name != WEBHOOK}
-        environment |= {**added, MARK: mark(self.me)}
+        # Threads of PyTorch (libgomp) wait 300,000 turns for one another by default, in which other programs
+        # cannot use their core.
+        environment = {"GOMP_SPINCOUNT": "1000", **os.environ, **added, MARK: mark(self.me)}
+        environment.pop(WEBHOOK, None)
         for argv in self.job["argvs"]:
             if self.is_stopping():
                 return STOPPED, "stopped"
