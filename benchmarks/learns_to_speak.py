@@ -1,6 +1,6 @@
 """Closed proof: a model learns to speak a new language with these tools, and a recognizer listens.
 
-    python -m benchmarks.learns_to_speak --folder DIR --base demo/checkpoints [--size cpu] [--seeds 0 ...]
+    python -m benchmarks.learns_to_speak --folder DIR --base demo/checkpoints [--size cpu] [--seeds=0 ...]
 
 1. The tokenizer of the base is extended for Amharic, and the base is fine-tuned on Amharic phrases with its
    old text rows frozen. espeak-ng speaks them in the four voices of the demo. They have words of
